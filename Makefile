@@ -1,0 +1,58 @@
+# Every target sets up what it needs, so `make demo` and `make test` work from a clean clone.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+BENCH_ARGS ?=
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv java demo test unit lint bench lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## create .venv from requirements.lock, with Millrace editable
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+	  || { rm -rf $(VENV); echo "could not create $(VENV); on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "installing requirements.lock into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+java: ## check for Java 17 or newer; install it where that is possible
+	@scripts/ensure-java
+
+demo: java $(STAMP) ## run the demonstration
+	@$(BIN)/millrace demo $(DEMO_ARGS)
+
+test: java lint ## lint, then run all tests
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+unit: $(STAMP) ## run the tests that need no Spark
+	@$(BIN)/python -m pytest -m "unit or property" $(PYTEST_ARGS)
+
+lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy --strict
+
+bench: java $(STAMP) ## run the benchmarks; choose with BENCH_ARGS
+	@$(BIN)/millrace bench all $(BENCH_ARGS)
+
+lock: $(STAMP) ## resolve requirements.lock anew
+	@$(BIN)/uv pip compile pyproject.toml --extra bench --extra dev --universal --python-version 3.11 \
+	  --upgrade --quiet --no-header --no-emit-index-url --no-emit-find-links --no-annotate \
+	  --output-file requirements.lock
+
+clean: ## remove .venv, caches and build output
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf metastore_db spark-warehouse artifacts derby.log
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

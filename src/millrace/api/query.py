@@ -1,0 +1,246 @@
+"""A running query: Spark's StreamingQuery, Millrace's epochs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+from pyspark.sql.streaming import StreamingQuery
+
+from millrace.errors import (
+    OperatorSetChangedError,
+    QueryStoppedError,
+    UsageError,
+)
+from millrace.ids import Epoch, OperatorName
+from millrace.keygroups import Assignment, check_key_groups
+from millrace.log import Journal, open_store
+from millrace.log.journal import IDENTITY, SPARK_FOLDER
+from millrace.operators.aggregate import check_change
+from millrace.spark.epoch import AggregateStep, EpochRunner, RunnerOptions, Step
+from millrace.spark.session import check_session, check_versions
+from millrace.spark.sinks import Sink
+
+
+class Query:
+    """A query that was started. Spark runs it; `spark_query` is Spark's own handle."""
+
+    def __init__(self, spark_query: StreamingQuery, runner: EpochRunner, location: str) -> None:
+        self.spark_query = spark_query
+        self.location = location
+        self._runner = runner
+
+    @property
+    def id(self) -> str:
+        """Stays the same across restarts from one location."""
+        return self._runner.journal.identity.query
+
+    @property
+    def epoch(self) -> Epoch:
+        """The last committed epoch."""
+        return self._runner.trail.epoch
+
+    @property
+    def is_active(self) -> bool:
+        return self.spark_query.isActive
+
+    def process_all_available(self) -> None:
+        """Wait until everything the sources have now is committed. Raises what the query raised."""
+        if not self.spark_query.isActive:
+            self._raise_failure()
+            raise QueryStoppedError(
+                "the query is stopped; start it again from its location to process more."
+            )
+        try:
+            self.spark_query.processAllAvailable()
+        except StreamingQueryException as error:
+            self._raise_failure(error)
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait for the query to end, at most `timeout` seconds; True if it has ended."""
+        try:
+            if timeout is None:
+                self.spark_query.awaitTermination()
+                return True
+            return bool(self.spark_query.awaitTermination(max(1, round(timeout))))
+        except StreamingQueryException as error:
+            self._raise_failure(error)
+            return True
+
+    def stop(self) -> None:
+        """Stop between epochs. What is committed stays; the query can be started again."""
+        self.spark_query.stop()
+
+    def exception(self) -> BaseException | None:
+        """Why the query ended, if it failed."""
+        if self._runner.failure is not None:
+            return self._runner.failure
+        return self.spark_query.exception()
+
+    def progress(self) -> dict[str, Any] | None:
+        """The last epoch's figures, with Spark's own for the same batch; None before the first."""
+        if not self._runner.reports:
+            return None
+        report = self._runner.reports[-1]
+        progress: dict[str, Any] = asdict(report)
+        for spark_progress in reversed(self.spark_query.recentProgress):
+            if spark_progress["batchId"] == report.batch_id:
+                progress["numInputRows"] = spark_progress["numInputRows"]
+                progress["durationMs"] = dict(spark_progress["durationMs"])
+                break
+        return progress
+
+    def recent_progress(self) -> list[dict[str, Any]]:
+        """The figures of up to a thousand recent epochs, oldest first."""
+        return [asdict(report) for report in self._runner.reports]
+
+    def _raise_failure(self, error: StreamingQueryException | None = None) -> None:
+        failure = self._runner.failure
+        if failure is not None:
+            raise failure from error
+        if error is not None:
+            raise error
+
+    def __repr__(self) -> str:
+        state = "running" if self.is_active else "stopped"
+        return f"<Query {self.location} {state} epoch={self.epoch}>"
+
+
+def start_query(
+    source: DataFrame,
+    schema: T.StructType,
+    steps: tuple[Step, ...],
+    sink: Sink,
+    location: str,
+    *,
+    parallelism: int | None,
+    trigger: str | None,
+    key_groups: int,
+    retain_epochs: int,
+    memory: str | int,
+    query_name: str | None,
+) -> Query:
+    """Check everything, open the location, and hand the query to Spark."""
+    spark = source.sparkSession
+    check_versions()
+    check_session(spark)
+    store = open_store(location)
+    trigger_options = parse_trigger(trigger)
+    options = RunnerOptions(
+        retain_epochs=_positive("retain_epochs", retain_epochs),
+        memory_bytes=parse_bytes(memory),
+        ansi=spark.conf.get("spark.sql.ansi.enabled", "true") == "true",
+    )
+    check_key_groups(key_groups)
+    exists = store.size(IDENTITY) is not None
+    journal = Journal.open(store) if exists else None
+    shards = parallelism if parallelism is not None else spark.sparkContext.defaultParallelism
+    # Refuse a wrong parallelism before anything is written.
+    groups = journal.identity.key_groups if journal else key_groups
+    Assignment.even(groups, shards)
+    if journal is None:
+        journal = Journal.create(store, key_groups)
+    _check_operators(journal, steps)
+    sink.open(spark, journal.identity.query, schema)
+    watermark = _Watermark()
+    runner = EpochRunner(spark, journal, steps, sink, shards, options, watermark)
+    writer = source.writeStream.foreachBatch(runner).option(
+        "checkpointLocation", f"{store.url}/{SPARK_FOLDER}"
+    )
+    if query_name is not None:
+        writer = writer.queryName(query_name)
+    if trigger_options:
+        writer = writer.trigger(**trigger_options)
+    spark_query = writer.start()
+    watermark.attach(spark_query)
+    return Query(spark_query, runner, store.url)
+
+
+class _Watermark:
+    """Spark's own event-time watermark of the batch that is running."""
+
+    def __init__(self) -> None:
+        self._query: Any = None
+
+    def attach(self, query: StreamingQuery) -> None:
+        self._query = query
+
+    def __call__(self) -> int | None:
+        if self._query is None:
+            return None
+        execution = self._query._jsq.streamingQuery().lastExecution()
+        if execution is None:
+            return None
+        watermark = int(execution.offsetSeqMetadata().batchWatermarkMs())
+        return watermark or None
+
+
+def _check_operators(journal: Journal, steps: tuple[Step, ...]) -> None:
+    """Refuse a query that the location's state cannot serve."""
+    head = journal.head()
+    if head == 0:
+        return
+    before = journal.trail(head).specs
+    now = {s.operator.name: s.operator.spec() for s in steps if isinstance(s, AggregateStep)}
+    gone = sorted(set(before) - set(now))
+    new = sorted(set(now) - set(before))
+    if gone or new:
+        parts = []
+        if gone:
+            parts.append(f"it no longer has {', '.join(map(repr, gone))}")
+        if new:
+            parts.append(f"it has the new {', '.join(map(repr, new))}")
+        raise OperatorSetChangedError(
+            f"the location {journal.store.url} belongs to a query with the operators "
+            f"{', '.join(map(repr, sorted(before)))}; in this one, {' and '.join(parts)}. Operators "
+            "are recognised by name=: keep the names, or choose a new checkpointLocation."
+        )
+    for name, spec in now.items():
+        check_change(OperatorName(name), before[name], spec)
+
+
+def parse_trigger(trigger: str | None) -> dict[str, Any]:
+    """Spark's trigger options for ours."""
+    if trigger is None:
+        return {}
+    if not isinstance(trigger, str) or not trigger.strip():
+        raise UsageError(f"trigger={trigger!r}: {_TRIGGERS}")
+    if trigger in ("available_now", "availableNow"):
+        return {"availableNow": True}
+    if trigger == "once":
+        return {"once": True}
+    if not trigger.strip()[0].isdigit():
+        raise UsageError(f"trigger={trigger!r}: {_TRIGGERS}")
+    return {"processingTime": trigger}
+
+
+_TRIGGERS = 'use a time such as "1 second", "available_now", or None to run epochs back to back.'
+
+_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def parse_bytes(size: str | int) -> int:
+    """`"2 GiB"`, `"512m"` or a number of bytes."""
+    if isinstance(size, int):
+        return _positive("memory", size)
+    text = size.strip().lower().removesuffix("ib").removesuffix("b") if size else ""
+    number = text.rstrip("kmgt").strip()
+    unit = text[len(text.rstrip("kmgt")) :]
+    try:
+        return _positive("memory", int(float(number) * _UNITS[unit]))
+    except (ValueError, KeyError) as error:
+        raise UsageError(
+            f"memory={size!r}: give a size such as '2 GiB', '512m' or a number of bytes."
+        ) from error
+
+
+def _positive(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{name}={value!r}: it must be a whole number above 0.")
+    return value
+
+
+

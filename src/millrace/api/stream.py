@@ -1,0 +1,270 @@
+"""The builder: `mr.stream(df).transform(...).key_by(...).aggregate(...).to(...).start(...)`.
+
+Everything that can be wrong in a program is found here, before anything starts: columns, types and
+names are resolved against the streaming DataFrame's schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from millrace.api.query import Query, start_query
+from millrace.errors import (
+    DuplicateNameError,
+    InvalidNameError,
+    NotStreamingError,
+    UnknownColumnError,
+    UsageError,
+)
+from millrace.ids import OperatorName
+from millrace.keygroups import DEFAULT_KEY_GROUPS
+from millrace.keygroups.fingerprint import check_hashable
+from millrace.operators.aggregate import AggregateOperator, AggregateSpec, Key
+from millrace.operators.functions import Aggregate
+from millrace.spark.epoch import AggregateStep, Step, TransformStep
+from millrace.spark.exchange import AggregateExchange
+from millrace.spark.sinks import BatchFunction, ForEachBatch, Sink, make_sink
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+def stream(
+    df: DataFrame, *, event_time: str | None = None, watermark: str | None = None
+) -> Stream:
+    """A stream over any streaming DataFrame.
+
+    `event_time` names its timestamp column and `watermark` says how late rows may be, as in Spark's
+    `withWatermark`.
+    """
+    if not isinstance(df, DataFrame):
+        raise UsageError(f"stream() takes a streaming DataFrame, not {type(df).__name__}.")
+    if not df.isStreaming:
+        raise NotStreamingError(
+            "stream() got a batch DataFrame. Read it with spark.readStream; for a one-off "
+            "computation use Spark's groupBy().agg() as it is."
+        )
+    if (event_time is None) != (watermark is None):
+        raise UsageError(
+            "event_time= and watermark= go together: the column, and how late its rows may be."
+        )
+    if event_time is not None and watermark is not None:
+        _data_type(df, event_time, "event_time=")
+        df = df.withWatermark(event_time, watermark)
+    return Stream(df, df.schema, ())
+
+
+class Stream:
+    """Rows on their way: a streaming source, or what an operator emits."""
+
+    def __init__(self, source: DataFrame, schema: T.StructType, steps: tuple[Step, ...]) -> None:
+        self._source = source
+        self._schema = schema
+        self._steps = steps
+
+    @property
+    def schema(self) -> T.StructType:
+        """The columns at this point."""
+        return self._schema
+
+    def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
+        """Any stateless Spark: filters, projections, joins with static tables."""
+        if not self._steps:
+            df = function(self._source)
+            _check_frame(df)
+            return Stream(df, df.schema, ())
+        df = function(self._sample())
+        _check_frame(df)
+        return Stream(self._source, df.schema, (*self._steps, TransformStep(function)))
+
+    def union(self, other: Stream) -> Stream:
+        """This stream and another, by column name. Both must come straight from sources."""
+        if self._steps or other._steps:
+            raise UsageError(
+                "union() joins sources: call it before the first operator on either side."
+            )
+        df = self._source.unionByName(other._source)
+        return Stream(df, df.schema, ())
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """Group the rows by one or more columns."""
+        if not columns:
+            raise UsageError("key_by() needs at least one column.")
+        keys = []
+        sample = self._sample()
+        for name in columns:
+            if not isinstance(name, str):
+                raise UsageError(
+                    f"key_by() takes column names, not {name!r}. Compute the key as a column in "
+                    "transform() first."
+                )
+            data_type = _data_type(sample, name, "key_by()")
+            check_hashable(name, data_type)
+            keys.append(Key(name, data_type))
+        names = [key.name for key in keys]
+        if len(set(names)) < len(names):
+            raise DuplicateNameError(f"key_by({', '.join(names)}) names a column twice.")
+        return KeyedStream(self, tuple(keys))
+
+    def _sample(self) -> DataFrame:
+        """A frame with this point's schema, to resolve expressions against."""
+        if not self._steps:
+            return self._source
+        return self._source.sparkSession.createDataFrame([], self._schema)
+
+    def to(self, sink: str, **options: Any) -> Sinked:
+        """Write the output with a built-in sink: parquet, orc, json, csv, console, memory, noop."""
+        return Sinked(self, make_sink(sink, options))
+
+    def for_each_batch(self, function: BatchFunction) -> Sinked:
+        """Hand each epoch's output to `function(df, batch_id)`.
+
+        After a crash a batch may come again, with the same id and the same rows.
+        """
+        return Sinked(self, ForEachBatch(function))
+
+
+class KeyedStream:
+    """Rows grouped by a key: what operators work on."""
+
+    def __init__(self, upstream: Stream, keys: tuple[Key, ...]) -> None:
+        self._upstream = upstream
+        self._keys = keys
+
+    def aggregate(self, *, name: str | None = None, **aggregates: Aggregate) -> Stream:
+        """Keep aggregates per key; emits, per epoch, the keys that changed with their new values.
+
+        `name` identifies the operator's state in the location, across restarts.
+        """
+        steps = self._upstream._steps
+        operator_name = self._check_name(name or f"aggregate-{len(steps) + 1}")
+        if not aggregates:
+            raise UsageError(
+                "aggregate() needs at least one aggregate, for example aggregate(n=mr.count())."
+            )
+        sample = self._upstream._sample()
+        specs, inputs = [], []
+        for column_name, aggregate in aggregates.items():
+            if not isinstance(aggregate, Aggregate):
+                raise UsageError(
+                    f"aggregate({column_name}=...) takes a function such as mr.sum('value'), not "
+                    f"{aggregate!r}."
+                )
+            column, data_type = self._input(sample, column_name, aggregate)
+            inputs.append(column)
+            specs.append(
+                AggregateSpec(
+                    column_name,
+                    aggregate.function,
+                    aggregate.describe(),
+                    data_type,
+                    tuple(sorted(aggregate.options.items())),
+                )
+            )
+        ansi = sample.sparkSession.conf.get("spark.sql.ansi.enabled", "true") == "true"
+        operator = AggregateOperator(operator_name, self._keys, specs, ansi=ansi)
+        exchange = AggregateExchange(operator, [_column(k.name) for k in self._keys], inputs)
+        step = AggregateStep(operator, exchange)
+        return Stream(self._upstream._source, operator.output_schema, (*steps, step))
+
+    def _input(
+        self, sample: DataFrame, name: str, aggregate: Aggregate
+    ) -> tuple[Column, T.DataType]:
+        where = f"{aggregate.function}() for {name!r}"
+        if aggregate.column is None:
+            return F.lit(1), T.IntegerType()
+        if isinstance(aggregate.column, str):
+            return _column(aggregate.column), _data_type(sample, aggregate.column, where)
+        try:
+            return aggregate.column, sample.select(aggregate.column).schema[0].dataType
+        except AnalysisException as error:
+            raise UnknownColumnError(
+                f"{where}: Spark cannot resolve {aggregate.column}: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+
+    def _check_name(self, name: str) -> OperatorName:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidNameError(
+                f"{name!r} cannot be an operator's name: use letters, digits, '_', '-' and '.', "
+                "at most 100, beginning with a letter or digit."
+            )
+        for step in self._upstream._steps:
+            if isinstance(step, AggregateStep) and step.operator.name == name:
+                raise DuplicateNameError(
+                    f"two operators are called {name!r}. Give each a name of its own: it "
+                    "identifies the operator's state."
+                )
+        return OperatorName(name)
+
+
+class Sinked:
+    """A stream with a sink: ready to start."""
+
+    def __init__(self, upstream: Stream, sink: Sink) -> None:
+        self._upstream = upstream
+        self._sink = sink
+
+    def start(
+        self,
+        checkpointLocation: str,
+        *,
+        parallelism: int | None = None,
+        trigger: str | None = None,
+        key_groups: int = DEFAULT_KEY_GROUPS,
+        retain_epochs: int = 100,
+        memory: str | int = "2 GiB",
+        query_name: str | None = None,
+    ) -> Query:
+        """Start the query, new or from where the location left off.
+
+        - `parallelism`: shards per operator; may differ at every start. Default: Spark's.
+        - `trigger`: `"1 second"` and the like, `"available_now"`, or None to run epochs back to back.
+        - `key_groups`: a power of two; fixed when a location is first used.
+        - `retain_epochs`: how many epochs stay readable.
+        - `memory`: the budget of one Python worker for its index of recent changes.
+        """
+        if not any(isinstance(step, AggregateStep) for step in self._upstream._steps):
+            raise UsageError(
+                "the query has no operator, so there is no state to keep. Add one, for example "
+                ".key_by('device').aggregate(n=mr.count()), or use Spark's writeStream."
+            )
+        return start_query(
+            self._upstream._source,
+            self._upstream._schema,
+            self._upstream._steps,
+            self._sink,
+            checkpointLocation,
+            parallelism=parallelism,
+            trigger=trigger,
+            key_groups=key_groups,
+            retain_epochs=retain_epochs,
+            memory=memory,
+            query_name=query_name,
+        )
+
+
+def _check_frame(df: object) -> None:
+    if not isinstance(df, DataFrame):
+        raise UsageError(
+            f"the function given to transform() returned {type(df).__name__}, not a DataFrame."
+        )
+
+
+def _column(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`") if "." in name or "`" in name else F.col(name)
+
+
+def _data_type(df: DataFrame, name: str, where: str) -> T.DataType:
+    for field in df.schema.fields:
+        if field.name == name:
+            return field.dataType
+    raise UnknownColumnError(
+        f"{where}: there is no column {name!r}. The columns are {', '.join(df.columns)}."
+    )

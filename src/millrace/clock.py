@@ -1,0 +1,35 @@
+"""The one place where Millrace reads clocks and draws random names.
+
+Everything else takes time as an argument or asks here, so that tests can replace it, and so that
+an operator never sees the wall clock: inside an operator, time is the epoch's time.
+"""
+
+from __future__ import annotations
+
+import datetime as _dt
+import time
+import uuid
+
+
+def now() -> _dt.datetime:
+    """The current time in UTC."""
+    return _dt.datetime.now(_dt.UTC)
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970, UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def stopwatch() -> float:
+    """Seconds on a monotonic clock; only differences mean something."""
+    return time.perf_counter()
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def fresh_id() -> str:
+    """A name nobody else draws."""
+    return uuid.uuid4().hex

@@ -1,0 +1,134 @@
+"""Every error a user can meet, each with a class of its own.
+
+An error says what is wrong, where, and what to do next. `MillraceError` is their common base.
+"""
+
+from __future__ import annotations
+
+
+class MillraceError(Exception):
+    """Base of all errors Millrace raises on purpose."""
+
+
+class UsageError(MillraceError):
+    """The program asks for something that does not make sense."""
+
+
+class UnknownColumnError(UsageError):
+    """A key or an aggregate names a column the stream does not have."""
+
+
+class UnhashableKeyError(UsageError):
+    """A key column has a type that Spark cannot group by."""
+
+
+class UnsupportedTypeError(UsageError):
+    """A column's type cannot be kept in state, or cannot be aggregated this way."""
+
+
+class DuplicateNameError(UsageError):
+    """Two operators, or two columns of one operator, have the same name."""
+
+
+class InvalidNameError(UsageError):
+    """A name that would not be safe as part of a path, or is reserved."""
+
+
+class NotStreamingError(UsageError):
+    """A batch DataFrame was given where a streaming one is needed."""
+
+
+class SinkError(UsageError):
+    """The sink is unknown, is missing an option, or belongs to another query."""
+
+
+class InstallationError(MillraceError):
+    """The installation cannot run Millrace."""
+
+
+class UnsupportedVersionError(InstallationError):
+    """A version of Spark, pandas or Java that Millrace does not run on."""
+
+
+class SessionError(InstallationError):
+    """The Spark session cannot be used: stopped, or a Spark Connect session."""
+
+
+class LocationError(MillraceError):
+    """Something is wrong with a checkpoint location."""
+
+
+class NotALocationError(LocationError):
+    """There is no Millrace query at this path."""
+
+
+class ForeignLocationError(LocationError):
+    """The path holds something else: another query, or files that are not Millrace's."""
+
+
+class UnwritableLocationError(LocationError):
+    """The location cannot be written to."""
+
+
+class IncompatibleChangeError(LocationError):
+    """The query differs from the one that wrote the location in a way state cannot follow."""
+
+
+class OperatorSetChangedError(IncompatibleChangeError):
+    """Operators were added, removed or renamed."""
+
+
+class SchemaChangedError(IncompatibleChangeError):
+    """An operator's keys, types or functions changed."""
+
+
+class NewerFormatError(LocationError):
+    """The location was written by a newer Millrace."""
+
+
+class FencedError(LocationError):
+    """Another driver committed to this location: this one has lost and stops."""
+
+
+class UnknownEpochError(LocationError):
+    """The epoch is not committed or no longer retained."""
+
+
+class UnknownOperatorError(LocationError):
+    """The location has no operator of this name."""
+
+
+class CorruptionError(MillraceError):
+    """Stored bytes are not what was written."""
+
+
+class CorruptSegmentError(CorruptionError):
+    """A segment's bytes do not match the checksum in its manifest."""
+
+
+class CorruptManifestError(CorruptionError):
+    """A manifest's bytes do not match its own checksum, or its chain is broken."""
+
+
+class MissingFileError(CorruptionError):
+    """A file that a manifest names is not there."""
+
+
+class StoreError(MillraceError):
+    """The store failed: permissions, space, network."""
+
+
+class AlreadyExistsError(StoreError):
+    """Create-if-absent found the file in place."""
+
+
+class EpochFailedError(MillraceError):
+    """An epoch did not complete; nothing of it was committed."""
+
+
+class AggregateOverflowError(EpochFailedError):
+    """A sum left the range of its type while ANSI mode is on."""
+
+
+class QueryStoppedError(MillraceError):
+    """The query is not running any more."""

@@ -1,0 +1,193 @@
+"""The journal of a location: its identity, its manifests, and how to commit to it.
+
+    LOCATION/
+      millrace.json              who wrote this: query id, key groups, format
+      manifests/000000000012.json
+      segments/<operator>/000000000012-0001-<attempt>.arrow
+      spark/                     Spark's own checkpoint: offsets, commits, sources
+
+Invariant: an epoch is committed exactly when its manifest exists. `commit` is the only writer of
+manifests, and creating one that exists means another driver was faster: `FencedError`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from millrace import clock
+from millrace.errors import (
+    AlreadyExistsError,
+    CorruptManifestError,
+    FencedError,
+    ForeignLocationError,
+    MissingFileError,
+    NotALocationError,
+    UnknownEpochError,
+)
+from millrace.ids import Epoch, OperatorName
+from millrace.log import manifest as manifests
+from millrace.log.manifest import Manifest, OperatorCommit
+from millrace.log.segment import FORMAT_VERSION
+from millrace.log.store import Store
+from millrace.log.trail import OperatorLog, Trail
+
+IDENTITY = "millrace.json"
+SPARK_FOLDER = "spark"
+FULL_EVERY = 32
+"""A full manifest is written at least every so many epochs."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a location belongs to. Written once."""
+
+    query: str
+    key_groups: int
+    created_ms: int
+
+
+class Journal:
+    """The manifests of one location."""
+
+    def __init__(self, store: Store, identity: Identity) -> None:
+        self.store = store
+        self.identity = identity
+
+    @staticmethod
+    def open(store: Store) -> Journal:
+        """The journal of an existing location."""
+        try:
+            data = store.read(IDENTITY)
+        except MissingFileError as error:
+            raise NotALocationError(
+                f"{store.url} is not a Millrace location: it has no {IDENTITY}. Check the path; "
+                "a location is what was given to start() as checkpointLocation."
+            ) from error
+        body, _ = manifests.unseal(data, f"{store.url}/{IDENTITY}")
+        return Journal(store, Identity(body["query"], body["keyGroups"], body["created"]))
+
+    @staticmethod
+    def create(store: Store, key_groups: int) -> Journal:
+        """A new location; refuses one that holds other files."""
+        strangers = [p for p in store.list("") if not p.removeprefix("./").endswith(".tmp")]
+        if strangers and store.size(IDENTITY) is None:
+            raise ForeignLocationError(
+                f"{store.url} holds files that are not Millrace's (such as {strangers[0]}). Choose "
+                "an empty directory as checkpointLocation; a Spark checkpoint cannot be used as "
+                "a location."
+            )
+        identity = Identity(clock.fresh_id(), key_groups, clock.now_ms())
+        body: dict[str, Any] = {
+            "format": FORMAT_VERSION,
+            "query": identity.query,
+            "keyGroups": identity.key_groups,
+            "created": identity.created_ms,
+        }
+        try:
+            store.create(IDENTITY, manifests.seal(body)[0])
+        except AlreadyExistsError:
+            return Journal.open(store)
+        return Journal(store, identity)
+
+    def read(self, epoch: Epoch) -> tuple[Manifest, str]:
+        """One manifest and its checksum."""
+        path = manifests.manifest_path(epoch)
+        return manifests.decode(self.store.read(path), f"{self.store.url}/{path}")
+
+    def epochs(self) -> list[Epoch]:
+        """All epochs whose manifest exists, ascending."""
+        paths = self.store.list(manifests.FOLDER)
+        return sorted(e for e in map(manifests.epoch_of_path, paths) if e is not None)
+
+    def head(self) -> Epoch:
+        """The last committed epoch; 0 if there is none."""
+        epochs = self.epochs()
+        return epochs[-1] if epochs else Epoch(0)
+
+    def trail(self, epoch: Epoch) -> Trail:
+        """What is live at an epoch."""
+        if epoch == 0:
+            return Trail(self.identity.key_groups)
+        try:
+            manifest, checksum = self.read(epoch)
+        except MissingFileError as error:
+            raise UnknownEpochError(self._no_such_epoch(epoch)) from error
+        try:
+            full, full_checksum = (
+                (manifest, checksum) if manifest.is_full else self.read(manifest.last_full)
+            )
+            trail = Trail.from_full(full, full_checksum)
+            self.follow(trail, epoch)
+        except MissingFileError as error:
+            raise CorruptManifestError(
+                f"epoch {epoch} of {self.store.url} needs a manifest that is not there: {error}. "
+                "Restore it from a backup, or open another epoch."
+            ) from error
+        return trail
+
+    def follow(self, trail: Trail, epoch: Epoch) -> None:
+        """Bring a trail forward to an epoch."""
+        while trail.epoch < epoch:
+            trail.advance(*self.read(Epoch(trail.epoch + 1)))
+
+    def _no_such_epoch(self, epoch: Epoch) -> str:
+        epochs = self.epochs()
+        if not epochs:
+            return f"{self.store.url} has no committed epoch yet; epoch {epoch} was asked for."
+        return (
+            f"epoch {epoch} of {self.store.url} is not there: epochs {epochs[0]} to {epochs[-1]} "
+            "are retained."
+        )
+
+    def commit(
+        self,
+        trail: Trail,
+        *,
+        run: str,
+        batch_id: int | None,
+        watermark_ms: int | None,
+        operators: dict[OperatorName, OperatorCommit],
+        specs: dict[OperatorName, dict[str, Any]],
+        full: bool,
+    ) -> Manifest:
+        """Commit the epoch after `trail`, and advance `trail` to it."""
+        epoch = Epoch(trail.epoch + 1)
+        full = full or epoch - trail.last_full >= FULL_EVERY or trail.last_full == 0
+        snapshot = None
+        if full:
+            after: dict[OperatorName, OperatorLog] = {}
+            for name in {**trail.operators, **operators}:
+                log = OperatorLog.from_json(trail.operator(name).to_json(), trail.key_groups)
+                if name in operators:
+                    log.apply(operators[name])
+                after[name] = log
+            snapshot = {name: log.to_json() for name, log in after.items()}
+        manifest = Manifest(
+            query=self.identity.query,
+            run=run,
+            epoch=epoch,
+            parent=trail.checksum,
+            last_full=epoch if full else trail.last_full,
+            batch_id=batch_id,
+            watermark_ms=watermark_ms,
+            time_ms=clock.now_ms(),
+            key_groups=self.identity.key_groups,
+            operators=operators,
+            specs=specs if full else None,
+            snapshot=snapshot,
+        )
+        data, checksum = manifests.encode(manifest)
+        path = manifests.manifest_path(epoch)
+        try:
+            self.store.create(path, data)
+        except AlreadyExistsError as error:
+            winner, winner_checksum = self.read(epoch)
+            if winner_checksum != checksum:
+                raise FencedError(
+                    f"epoch {epoch} of {self.store.url} was committed by run {winner.run} (batch "
+                    f"{winner.batch_id}); this run, {run}, has lost the location and stops. Nothing "
+                    "is lost: only one query may run on a location, so stop one of the two."
+                ) from error
+        trail.advance(manifest, checksum)
+        return manifest

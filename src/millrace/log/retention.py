@@ -1,0 +1,57 @@
+"""Retention: forget old epochs, and delete what no retained manifest names.
+
+Invariant: for every retained epoch, every segment live at that epoch is kept. Files of epochs that
+are not committed yet are left alone: a shard may be writing them now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace.ids import Epoch
+from millrace.log import manifest as manifests
+from millrace.log.journal import Journal
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a collection removed."""
+
+    manifests: int
+    segments: int
+
+
+def collect(journal: Journal, retain: int) -> Swept:
+    """Keep the last `retain` epochs and what they need; delete the rest."""
+    epochs = journal.epochs()
+    if not epochs:
+        return Swept(0, 0)
+    head = epochs[-1]
+    horizon = max(epochs[0], Epoch(head - max(retain, 1) + 1))
+    trail = journal.trail(horizon)
+    keep = {entry.path for entry in trail.segments()}
+    oldest_manifest = trail.last_full
+    while trail.epoch < head:
+        # A segment can only become live by being added, so the horizon's plus all later additions
+        # is everything any retained epoch needs.
+        manifest, checksum = journal.read(Epoch(trail.epoch + 1))
+        trail.advance(manifest, checksum)
+        for commit in manifest.operators.values():
+            keep.update(entry.path for entry in commit.segments)
+    old_manifests = [e for e in epochs if e < oldest_manifest]
+    for epoch in old_manifests:
+        journal.store.delete(manifests.manifest_path(epoch))
+    doomed = [
+        path
+        for path in journal.store.list("segments")
+        if path not in keep and segment_epoch(path) <= head
+    ]
+    for path in doomed:
+        journal.store.delete(path)
+    return Swept(len(old_manifests), len(doomed))
+
+
+def segment_epoch(path: str) -> int:
+    """The epoch in a segment's file name; 0 for files that are not segments."""
+    stem = path.rsplit("/", 1)[-1].split("-", 1)[0]
+    return int(stem) if stem.isdigit() else 0

@@ -1,0 +1,313 @@
+"""Segments: immutable Arrow IPC files, one per shard and epoch.
+
+A segment holds *sections*. A section is a set of rows sorted by fingerprint, together with the
+range of epochs it stands for:
+
+* a **delta** (epoch - 1, epoch]: the rows this epoch changed;
+* a **run** (first, last]: several deltas of these key groups, merged into one;
+* a **base** (0, last]: all rows of some key groups.
+
+A section's rows are cut into *pages* (record batches) at key-group boundaries, so a key group can
+be read without its neighbours. The file's schema metadata says which rows belong to which key
+group. The checksums of the pages, and of everything that is not a page, are in the segment's
+*entry* in the manifest: what the manifest does not name does not exist, and what it names can be
+verified page by page, when a page is first touched.
+
+Any Arrow reader reads a segment; nothing Millrace-specific is needed but to know which rows count.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from millrace.errors import CorruptSegmentError, MissingFileError, NewerFormatError
+from millrace.ids import Epoch
+from millrace.keygroups import format_ranges, parse_ranges
+from millrace.log.store import Store
+
+FORMAT_VERSION = 1
+PAGE_ROWS = 4096
+"""A page takes further key groups until it has this many rows."""
+
+INDEX_KEY = b"millrace.index"
+
+HI, LO, DELETED = "_hi", "_lo", "_deleted"
+SYSTEM_FIELDS = (
+    pa.field(HI, pa.uint64(), nullable=False),
+    pa.field(LO, pa.uint64(), nullable=False),
+    pa.field(DELETED, pa.bool_(), nullable=False),
+)
+
+
+@dataclass(frozen=True)
+class SectionData:
+    """Rows to write: sorted by fingerprint, `counts[i]` of them in key group `groups[i]`."""
+
+    first: Epoch
+    last: Epoch
+    covers: npt.NDArray[np.int64]
+    groups: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    rows: pa.RecordBatch
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the manifest says of a section: epochs (first, last], the key groups it speaks for."""
+
+    first: Epoch
+    last: Epoch
+    covers: str
+    rows: int
+    first_page: int
+    pages: int
+
+    @property
+    def is_base(self) -> bool:
+        return self.first == 0
+
+    def to_json(self) -> list[Any]:
+        return [self.first, self.last, self.covers, self.rows, self.first_page, self.pages]
+
+    @staticmethod
+    def from_json(data: Sequence[Any]) -> Section:
+        first, last, covers, rows, first_page, pages = data
+        return Section(Epoch(first), Epoch(last), covers, rows, first_page, pages)
+
+
+@dataclass(frozen=True)
+class SegmentEntry:
+    """A segment as its manifest names it."""
+
+    path: str
+    epoch: Epoch
+    """The epoch that added it."""
+    bytes: int
+    frame_hash: int
+    """Checksum of all bytes outside the pages."""
+    pages: tuple[tuple[int, int, int], ...]
+    """(offset, length, checksum) of each page. All checksums are XXH3, 64 bits."""
+    sections: tuple[Section, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "epoch": self.epoch,
+            "bytes": self.bytes,
+            "hash": self.frame_hash,
+            "pages": [list(page) for page in self.pages],
+            "sections": [section.to_json() for section in self.sections],
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> SegmentEntry:
+        return SegmentEntry(
+            path=data["path"],
+            epoch=Epoch(data["epoch"]),
+            bytes=data["bytes"],
+            frame_hash=data["hash"],
+            pages=tuple((o, n, c) for o, n, c in data["pages"]),
+            sections=tuple(Section.from_json(s) for s in data["sections"]),
+        )
+
+
+def segment_path(operator: str, epoch: Epoch, shard: int, attempt: str) -> str:
+    """A name nobody else uses: a re-run, a speculative twin or a zombie draws another attempt."""
+    return f"segments/{operator}/{epoch:012d}-{shard:04d}-{attempt}.arrow"
+
+
+def encode_segment(
+    path: str, epoch: Epoch, sections: Sequence[SectionData]
+) -> tuple[pa.Buffer, SegmentEntry]:
+    """The bytes of a segment and its manifest entry."""
+    batches: list[pa.RecordBatch] = []
+    described: list[Section] = []
+    index: list[dict[str, Any]] = []
+    for data in sections:
+        first_page = len(batches)
+        page_groups = []
+        at = 0
+        for first, last, rows in _page_cuts(data.counts):
+            batches.append(data.rows.slice(at, rows))
+            page_groups.append(last - first)
+            at += rows
+        index.append(
+            {
+                "first": data.first,
+                "last": data.last,
+                "groups": format_ranges(data.groups.tolist()),
+                "rows": data.counts.tolist(),
+                "pages": page_groups,
+            }
+        )
+        described.append(
+            Section(
+                data.first,
+                data.last,
+                format_ranges(data.covers.tolist()),
+                data.rows.num_rows,
+                first_page,
+                len(page_groups),
+            )
+        )
+    head = json.dumps({"format": FORMAT_VERSION, "sections": index}, separators=(",", ":"))
+    schema = sections[0].rows.schema.with_metadata({INDEX_KEY: head.encode()})
+    sink = pa.BufferOutputStream()
+    spans: list[tuple[int, int]] = []
+    with pa.ipc.new_file(sink, schema) as writer:
+        for batch in batches:
+            start = sink.tell()
+            writer.write_batch(batch)
+            spans.append((start, sink.tell()))
+    buffer = sink.getvalue()
+    if spans:
+        # The writer puts the schema before the first batch only when that batch is written.
+        spans[0] = (_schema_end(buffer), spans[0][1])
+    view = memoryview(buffer)
+    pages = tuple((start, end - start, _checksum(view[start:end])) for start, end in spans)
+    entry = SegmentEntry(
+        path=path,
+        epoch=epoch,
+        bytes=buffer.size,
+        frame_hash=_frame_hash(view, pages),
+        pages=pages,
+        sections=tuple(described),
+    )
+    return buffer, entry
+
+
+def _schema_end(buffer: pa.Buffer) -> int:
+    """Where the schema message ends: after magic (8), continuation (4), length (4), metadata."""
+    return 16 + int.from_bytes(memoryview(buffer)[12:16], "little")
+
+
+def _page_cuts(counts: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
+    """(first index, last index, rows) of each page: consecutive groups up to PAGE_ROWS rows."""
+    cuts = []
+    start = rows = 0
+    for i, count in enumerate(counts.tolist()):
+        rows += count
+        if rows >= PAGE_ROWS:
+            cuts.append((start, i + 1, rows))
+            start, rows = i + 1, 0
+    if rows:
+        cuts.append((start, len(counts), rows))
+    return cuts
+
+
+def _checksum(view: memoryview) -> int:
+    return xxhash.xxh3_64_intdigest(view)
+
+
+def _frame_hash(view: memoryview, pages: Sequence[tuple[int, int, int]]) -> int:
+    digest = xxhash.xxh3_64()
+    at = 0
+    for offset, length, _ in pages:
+        digest.update(view[at:offset])
+        at = offset + length
+    digest.update(view[at:])
+    return digest.intdigest()
+
+
+@dataclass(frozen=True)
+class PageSpan:
+    """Rows of one key group inside one page."""
+
+    group: int
+    row: int
+    rows: int
+
+
+class Segment:
+    """An open segment. Pages are verified when first read, and are views of the mapped file."""
+
+    def __init__(self, entry: SegmentEntry, data: memoryview, where: str) -> None:
+        self.entry = entry
+        self._where = where
+        self._data = data
+        if len(data) != entry.bytes:
+            raise CorruptSegmentError(
+                f"segment {where} has {len(data)} bytes, its manifest says {entry.bytes}."
+                f"{_ADVICE}"
+            )
+        if _frame_hash(data, entry.pages) != entry.frame_hash:
+            raise CorruptSegmentError(
+                f"segment {where} is damaged outside its pages (checksum mismatch).{_ADVICE}"
+            )
+        self._buffer = pa.py_buffer(data)
+        schema = pa.ipc.read_schema(self._buffer.slice(8))
+        index = json.loads(schema.metadata[INDEX_KEY])
+        if index["format"] > FORMAT_VERSION:
+            raise NewerFormatError(
+                f"segment {where} has format {index['format']}; this Millrace reads up to "
+                f"{FORMAT_VERSION}. Upgrade Millrace."
+            )
+        self.schema = schema.remove_metadata()
+        self._index = index["sections"]
+
+    def page(self, number: int) -> pa.RecordBatch:
+        """One page, verified, zero-copy."""
+        offset, length, checksum = self.entry.pages[number]
+        if _checksum(self._data[offset : offset + length]) != checksum:
+            raise CorruptSegmentError(
+                f"page {number} of segment {self._where} (bytes {offset} to {offset + length}) is "
+                f"damaged (checksum mismatch).{_ADVICE}"
+            )
+        return pa.ipc.read_record_batch(self._buffer.slice(offset, length), self.schema)
+
+    def spans(self, section: int) -> list[list[PageSpan]]:
+        """For each page of a section, the key groups in it."""
+        index = self._index[section]
+        groups = parse_ranges(index["groups"]).tolist()
+        rows = index["rows"]
+        result, at = [], 0
+        for count in index["pages"]:
+            spans, row = [], 0
+            for i in range(at, at + count):
+                spans.append(PageSpan(groups[i], row, rows[i]))
+                row += rows[i]
+            result.append(spans)
+            at += count
+        return result
+
+    def rows_per_group(self, section: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        index = self._index[section]
+        return parse_ranges(index["groups"]), np.asarray(index["rows"], np.int64)
+
+
+_ADVICE = (
+    " The file changed after it was written: restore it from a backup, or open an earlier epoch "
+    "that does not use it."
+)
+
+
+def open_segment(store: Store, entry: SegmentEntry) -> Segment:
+    """Map a segment if the store is local, else read it."""
+    local = store.local_path(entry.path)
+    where = local or f"{store.url}/{entry.path}"
+    if local is None:
+        return Segment(entry, memoryview(store.read(entry.path)), where)
+    try:
+        descriptor = os.open(local, os.O_RDONLY)
+    except FileNotFoundError as error:
+        raise MissingFileError(
+            f"segment {local} is missing, but a retained manifest names it. Restore it from a "
+            "backup, or open an earlier epoch that does not use it."
+        ) from error
+    try:
+        if os.fstat(descriptor).st_size == 0:
+            return Segment(entry, memoryview(b""), where)
+        mapped = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
+    finally:
+        os.close(descriptor)
+    return Segment(entry, memoryview(mapped), where)

@@ -1,0 +1,255 @@
+"""Where a location's files live: the local file system, or any file system fsspec knows.
+
+The contract is small on purpose, so that a faulty store for tests and a slow one for measurements
+are easy to write:
+
+* `create` is atomic and fails if the file exists: of two drivers that commit the same epoch, one wins;
+* `put` writes a file under a name nobody else uses; half a file may stay behind after a crash;
+* a file never changes once it is there.
+
+Paths are relative to the root, with forward slashes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import fsspec
+
+from millrace.clock import fresh_id
+from millrace.errors import (
+    AlreadyExistsError,
+    MissingFileError,
+    StoreError,
+    UnwritableLocationError,
+)
+
+
+class Store(Protocol):
+    """A folder of immutable files."""
+
+    @property
+    def url(self) -> str: ...
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write a whole, durable file that was not there, or raise `AlreadyExistsError`."""
+
+    def put(self, path: str, data: memoryview | bytes) -> None:
+        """Write a durable file whose name nobody else uses."""
+
+    def read(self, path: str) -> bytes:
+        """The whole file, or `MissingFileError`."""
+
+    def size(self, path: str) -> int | None:
+        """The file's length, or None if it is not there."""
+
+    def list(self, folder: str) -> list[str]:
+        """Paths of all files below a folder; empty if there is no such folder."""
+
+    def delete(self, path: str) -> None:
+        """Remove a file; nothing happens if it is not there."""
+
+    def local_path(self, path: str) -> str | None:
+        """The file's path on this machine if it can be mapped, else None."""
+
+
+def open_store(url: str) -> Store:
+    """The store for a path or URL."""
+    if not url or not isinstance(url, str):
+        raise UnwritableLocationError(
+            f"{url!r} is not a location. Give a directory or a URL, like '/data/totals' or "
+            "'s3://bucket/totals'."
+        )
+    scheme = urlsplit(url).scheme
+    if scheme in ("", "file") or (len(scheme) == 1 and os.name == "nt"):
+        return LocalStore(_local_root(url))
+    return FsspecStore(url)
+
+
+def _local_root(url: str) -> str:
+    path = urlsplit(url).path if url.startswith("file:") else url
+    return os.path.abspath(os.path.expanduser(path))
+
+
+class LocalStore:
+    """A directory. Files are written beside their place, synced, and linked into it."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._made: set[str] = set()
+
+    @property
+    def url(self) -> str:
+        return self.root
+
+    def _full(self, path: str) -> str:
+        return os.path.join(self.root, path)
+
+    def _parent(self, full: str) -> None:
+        folder = os.path.dirname(full)
+        if folder not in self._made:
+            os.makedirs(folder, exist_ok=True)
+            self._made.add(folder)
+
+    def create(self, path: str, data: bytes) -> None:
+        full = self._full(path)
+        with _explained("create", full):
+            self._parent(full)
+            temporary = f"{full}.{fresh_id()}.tmp"
+            try:
+                _write_synced(temporary, data)
+                # link, not rename: it fails if the name is taken, and the content is whole.
+                os.link(temporary, full)
+            except FileExistsError as error:
+                raise AlreadyExistsError(f"{full} exists already") from error
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
+            _sync_folder(os.path.dirname(full))
+
+    def put(self, path: str, data: memoryview | bytes) -> None:
+        full = self._full(path)
+        with _explained("write", full):
+            self._parent(full)
+            _write_synced(full, data)
+            _sync_folder(os.path.dirname(full))
+
+    def read(self, path: str) -> bytes:
+        full = self._full(path)
+        try:
+            with _explained("read", full), open(full, "rb") as file:
+                return file.read()
+        except FileNotFoundError as error:
+            raise MissingFileError(f"{full} is missing") from error
+
+    def size(self, path: str) -> int | None:
+        try:
+            return os.stat(self._full(path)).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def list(self, folder: str) -> list[str]:
+        found = []
+        for directory, _, names in os.walk(self._full(folder)):
+            relative = os.path.relpath(directory, self.root)
+            found += [os.path.join(relative, name) for name in names]
+        return sorted(found)
+
+    def delete(self, path: str) -> None:
+        with _explained("delete", self._full(path)), contextlib.suppress(FileNotFoundError):
+            os.unlink(self._full(path))
+
+    def local_path(self, path: str) -> str | None:
+        return self._full(path)
+
+
+class FsspecStore:
+    """Any fsspec URL. Create-if-absent is the file system's own exclusive create."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        with _explained("open", url):
+            fs, root = fsspec.core.url_to_fs(self._url)
+        self._fs: Any = fs
+        self._root: str = root.rstrip("/")
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def _full(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    def create(self, path: str, data: bytes) -> None:
+        full = self._full(path)
+        with _explained("create", full):
+            self._fs.makedirs(full.rsplit("/", 1)[0], exist_ok=True)
+            try:
+                self._fs.pipe_file(full, data, mode="create")
+            except FileExistsError as error:
+                raise AlreadyExistsError(f"{full} exists already") from error
+
+    def put(self, path: str, data: memoryview | bytes) -> None:
+        full = self._full(path)
+        with _explained("write", full):
+            self._fs.makedirs(full.rsplit("/", 1)[0], exist_ok=True)
+            self._fs.pipe_file(full, bytes(data))
+
+    def read(self, path: str) -> bytes:
+        full = self._full(path)
+        try:
+            with _explained("read", full):
+                return bytes(self._fs.cat_file(full))
+        except FileNotFoundError as error:
+            raise MissingFileError(f"{self._url}/{path} is missing") from error
+
+    def size(self, path: str) -> int | None:
+        try:
+            return int(self._fs.size(self._full(path)))
+        except FileNotFoundError:
+            return None
+
+    def list(self, folder: str) -> list[str]:
+        self._fs.invalidate_cache()
+        try:
+            found = self._fs.find(self._full(folder))
+        except FileNotFoundError:
+            return []
+        return sorted(path[len(self._root) + 1 :] for path in found)
+
+    def delete(self, path: str) -> None:
+        with _explained("delete", self._full(path)), contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._full(path))
+
+    def local_path(self, path: str) -> str | None:
+        return None
+
+
+def _write_synced(full: str, data: memoryview | bytes) -> None:
+    descriptor = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _explained(verb: str, full: str) -> Iterator[None]:
+    """Turn an operating system's error into one that says what to do."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise StoreError(
+                f"no space left to {verb} {full}. Nothing is lost: free some space and start the "
+                "query again; it goes on from the last committed epoch."
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            raise UnwritableLocationError(
+                f"cannot {verb} {full}: {error.strerror}. Check the permissions and that the path "
+                "is a directory on a writable file system."
+            ) from error
+        raise StoreError(f"cannot {verb} {full}: {error}") from error
+    except (ImportError, ValueError) as error:
+        raise StoreError(
+            f"cannot {verb} {full}: {error}. If the URL's scheme needs an fsspec package, such as "
+            "s3fs or gcsfs, install it on the driver and the executors."
+        ) from error

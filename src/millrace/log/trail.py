@@ -1,0 +1,208 @@
+"""What is live in the log at a version: the trail a replica follows.
+
+For each operator and key group there is at most one **base** section and, after it, the **pieces**
+(deltas and runs) whose last epoch is beyond the base. Applying base, then pieces in order of their
+last epoch, gives the state. A trail advances by manifests only; it never looks into a segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.errors import CorruptManifestError
+from millrace.ids import Epoch, OperatorName
+from millrace.keygroups import Assignment, format_ranges, parse_ranges
+from millrace.log.manifest import Manifest, OperatorCommit
+from millrace.log.segment import Section, SegmentEntry
+
+PieceId = tuple[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """One section of one segment."""
+
+    segment: SegmentEntry
+    number: int
+
+    @property
+    def id(self) -> PieceId:
+        return self.segment.path, self.number
+
+    @property
+    def section(self) -> Section:
+        return self.segment.sections[self.number]
+
+
+@dataclass(eq=False)
+class _LivePiece:
+    piece: Piece
+    covers: npt.NDArray[np.int64]
+
+    @property
+    def order(self) -> tuple[int, int]:
+        # A run of the same last epoch holds newer or equal rows, and comes after.
+        section = self.piece.section
+        return section.last, -section.first
+
+
+class OperatorLog:
+    """The live sections of one operator."""
+
+    def __init__(self, key_groups: int) -> None:
+        self.key_groups = key_groups
+        self.base: list[Piece | None] = [None] * key_groups
+        self.base_last: npt.NDArray[np.int64] = np.zeros(key_groups, np.int64)
+        self._pieces: list[_LivePiece] = []
+        self.rows = 0
+        self.assignment: Assignment | None = None
+
+    def apply(self, commit: OperatorCommit) -> None:
+        """Advance by what one epoch did."""
+        for segment in commit.segments:
+            for number, section in enumerate(segment.sections):
+                self._add(Piece(segment, number), parse_ranges(section.covers))
+        self._pieces.sort(key=lambda live: live.order)
+        self.rows = commit.rows
+        self.assignment = commit.assignment
+
+    def _add(self, piece: Piece, covers: npt.NDArray[np.int64]) -> None:
+        section = piece.section
+        if section.is_base:
+            for group in covers.tolist():
+                self.base[group] = piece
+            self.base_last[covers] = section.last
+            self._pieces = [p for p in self._pieces if self._is_live(p)]
+            return
+        if section.last - section.first > 1:
+            self._pieces = [p for p in self._pieces if not self._within(p, section, covers)]
+        self._pieces.append(_LivePiece(piece, covers))
+
+    def _is_live(self, live: _LivePiece) -> bool:
+        return bool((self.base_last[live.covers] < live.piece.section.last).any())
+
+    def _within(
+        self, live: _LivePiece, run: Section, covers: npt.NDArray[np.int64]
+    ) -> bool:
+        """Whether a run speaks for everything that a piece still speaks for."""
+        section = live.piece.section
+        if not (run.first <= section.first and section.last <= run.last):
+            return False
+        remaining = live.covers[self.base_last[live.covers] < section.last]
+        return bool(np.isin(remaining, covers, assume_unique=True).all())
+
+    def pieces(self, after: Epoch = Epoch(-1)) -> list[tuple[Piece, npt.NDArray[np.int64]]]:
+        """Deltas and runs added after an epoch, in the order they apply, with the key groups they
+        still speak for."""
+        result = []
+        for live in self._pieces:
+            if live.piece.segment.epoch <= after:
+                continue
+            groups = live.covers[self.base_last[live.covers] < live.piece.section.last]
+            if len(groups):
+                result.append((live.piece, groups))
+        return result
+
+    def segments(self) -> dict[str, SegmentEntry]:
+        """All live segments by path."""
+        bases = {p.segment.path: p.segment for p in self.base if p is not None}
+        return bases | {p.piece.segment.path: p.piece.segment for p in self._pieces}
+
+    def to_json(self) -> dict[str, Any]:
+        segments = self.segments()
+        number = {path: i for i, path in enumerate(segments)}
+        base: dict[PieceId, list[int]] = {}
+        for group, piece in enumerate(self.base):
+            if piece is not None:
+                base.setdefault(piece.id, []).append(group)
+        return {
+            "segments": [entry.to_json() for entry in segments.values()],
+            "base": [[number[p], n, format_ranges(groups)] for (p, n), groups in base.items()],
+            "pieces": [[number[p.piece.segment.path], p.piece.number] for p in self._pieces],
+            "rows": self.rows,
+            "assignment": self.assignment.to_json() if self.assignment else None,
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any], key_groups: int) -> OperatorLog:
+        log = OperatorLog(key_groups)
+        segments = [SegmentEntry.from_json(entry) for entry in data["segments"]]
+        for index, section_number, ranges in data["base"]:
+            piece = Piece(segments[index], section_number)
+            groups = parse_ranges(ranges)
+            for group in groups.tolist():
+                log.base[group] = piece
+            log.base_last[groups] = piece.section.last
+        for index, section_number in data["pieces"]:
+            piece = Piece(segments[index], section_number)
+            log._pieces.append(_LivePiece(piece, parse_ranges(piece.section.covers)))
+        log.rows = data["rows"]
+        if data["assignment"] is not None:
+            log.assignment = Assignment.from_json(data["assignment"], key_groups)
+        return log
+
+
+@dataclass
+class Trail:
+    """All operators at one version."""
+
+    key_groups: int
+    epoch: Epoch = Epoch(0)
+    checksum: str = ""
+    last_full: Epoch = Epoch(0)
+    batch_id: int | None = None
+    watermark_ms: int | None = None
+    time_ms: int = 0
+    operators: dict[OperatorName, OperatorLog] = field(default_factory=dict)
+    specs: dict[OperatorName, dict[str, Any]] = field(default_factory=dict)
+
+    def operator(self, name: OperatorName) -> OperatorLog:
+        """An operator's log; empty if the operator has not committed anything yet."""
+        log = self.operators.get(name)
+        if log is None:
+            log = self.operators[name] = OperatorLog(self.key_groups)
+        return log
+
+    def advance(self, manifest: Manifest, checksum: str) -> None:
+        """Apply the next manifest of the chain."""
+        if manifest.epoch != self.epoch + 1 or manifest.parent != self.checksum:
+            raise CorruptManifestError(
+                f"the manifest of epoch {manifest.epoch} does not follow that of epoch "
+                f"{self.epoch}: the chain of manifests is broken. Restore the manifests from a "
+                "backup, or start from an earlier epoch."
+            )
+        for name, commit in manifest.operators.items():
+            self.operator(name).apply(commit)
+        self._adopt(manifest, checksum)
+
+    def _adopt(self, manifest: Manifest, checksum: str) -> None:
+        self.epoch = manifest.epoch
+        self.checksum = checksum
+        self.last_full = manifest.last_full
+        self.time_ms = manifest.time_ms
+        if manifest.batch_id is not None:
+            self.batch_id = manifest.batch_id
+        self.watermark_ms = manifest.watermark_ms
+        if manifest.specs is not None:
+            self.specs = dict(manifest.specs)
+
+    @staticmethod
+    def from_full(manifest: Manifest, checksum: str) -> Trail:
+        """The trail right after a full manifest, without its predecessors."""
+        assert manifest.snapshot is not None
+        trail = Trail(manifest.key_groups)
+        trail.operators = {
+            name: OperatorLog.from_json(data, manifest.key_groups)
+            for name, data in manifest.snapshot.items()
+        }
+        trail._adopt(manifest, checksum)
+        return trail
+
+    def segments(self) -> Iterable[SegmentEntry]:
+        for log in self.operators.values():
+            yield from log.segments().values()

@@ -1,0 +1,1 @@
+"""Millrace on Spark: session, exchange, shards, epochs, sinks. Spark is the engine."""

@@ -1,0 +1,79 @@
+"""From an epoch's rows to shards: combine per input partition, fingerprint, route.
+
+The combiner is Spark's own HashAggregate, run on each input partition by itself. Spark would put an
+exchange before it, to make its result final; here the result is partial on purpose, so the rows are
+wrapped in a `LogicalRDD` that claims to be clustered already. What crosses to Python is one row per
+key and input partition, through one exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from millrace.keygroups import Assignment
+from millrace.keygroups.fingerprint import fingerprint, key_group
+from millrace.log.segment import HI, LO
+from millrace.operators.aggregate import PART, AggregateOperator, key_names
+
+
+def combine(df: DataFrame, keys: Sequence[Column], partials: Sequence[Column]) -> DataFrame:
+    """Aggregate each input partition on its own, in the JVM, without an exchange."""
+    return _claim_clustered(df).groupBy(*keys).agg(*partials)
+
+
+def _claim_clustered(df: DataFrame) -> DataFrame:
+    """The same rows, claimed to be clustered by any columns."""
+    spark = df.sparkSession
+    jvm: Any = spark._jvm
+    execution = df._jdf.queryExecution()
+    plan = execution.analyzed()
+    # A batch from foreachBatch is a LogicalRDD already; anything on top of it is run as part of
+    # this plan's first stage.
+    bare = plan.getClass().getSimpleName() == "LogicalRDD"
+    rdd = plan.rdd() if bare else execution.toRdd()
+    nil = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
+    none = jvm.scala.Option.empty()
+    physical = jvm.org.apache.spark.sql.catalyst.plans.physical
+    # Hash partitioning over no columns satisfies a requirement to be clustered by any.
+    claimed = physical.HashPartitioning(nil, rdd.getNumPartitions())
+    session = df._jdf.sparkSession()
+    wrapped = jvm.org.apache.spark.sql.execution.LogicalRDD(
+        plan.output(), rdd, claimed, nil, False, none, session, none, none, False
+    )
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, wrapped), spark)
+
+
+def route(hi: Column, assignment: Assignment) -> Column:
+    """The shard of a fingerprint."""
+    group = key_group(hi, assignment.key_groups)
+    if assignment.is_even:
+        return (group * F.lit(assignment.shards) / F.lit(assignment.key_groups)).cast("int")
+    owners = F.expr(f"array({','.join(map(str, assignment.owners))})")
+    return F.element_at(owners, group + F.lit(1))
+
+
+class AggregateExchange:
+    """The exchange in front of an aggregate. Expressions are built once and used every epoch."""
+
+    def __init__(
+        self, operator: AggregateOperator, keys: Sequence[Column], inputs: Sequence[Column]
+    ) -> None:
+        names = key_names(operator)
+        self._keys = [key.alias(name) for key, name in zip(keys, names, strict=True)]
+        self._partials = operator.partial_columns(inputs)
+        typed = [(F.col(n), k.type) for n, k in zip(names, operator.keys, strict=True)]
+        hi, lo = fingerprint(typed)
+        self._columns = [hi.alias(HI), lo.alias(LO), F.col("*")]
+        if operator.needs_order:
+            self._columns.append(F.spark_partition_id().alias(PART))
+        self._route: tuple[Assignment, Column] | None = None
+
+    def __call__(self, df: DataFrame, assignment: Assignment) -> DataFrame:
+        if self._route is None or self._route[0] != assignment:
+            self._route = (assignment, route(F.col(HI), assignment))
+        combined = combine(df, self._keys, self._partials).select(*self._columns)
+        return combined.repartitionById(assignment.shards, self._route[1])

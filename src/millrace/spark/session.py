@@ -1,0 +1,110 @@
+"""The Spark session: the settings that matter to Millrace, and a check of those a session lacks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import pandas
+import pyspark
+from pyspark.sql import SparkSession
+
+from millrace.errors import SessionError, UnsupportedVersionError
+
+DAEMON_MODULE = "millrace.spark.daemon"
+
+SETTINGS: dict[str, tuple[str, str]] = {
+    "spark.python.worker.reuse": ("true", "workers keep their replicas between epochs"),
+    "spark.python.daemon.module": (
+        DAEMON_MODULE,
+        "workers are forked from a process that has loaded the kernels",
+    ),
+    "spark.python.unix.domain.socket.enabled": (
+        "true",
+        "the hand-over of an epoch's rows to Python takes less time",
+    ),
+    "spark.shuffle.reduceLocality.enabled": (
+        "false",
+        "a shard runs where its state is, not where most of its input is",
+    ),
+}
+"""Settings and why they matter. All are fixed when the session starts."""
+
+BATCH_SETTINGS: dict[str, str] = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Settings of the session inside an epoch; the user's own session keeps its values."""
+
+
+def session(
+    app_name: str = "millrace",
+    master: str | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> SparkSession:
+    """A Spark session with the settings that matter to Millrace.
+
+    `config` is added last and wins. If a session is running already, it is returned as it is, and
+    a warning says what it lacks.
+    """
+    check_versions()
+    if master is not None and master.startswith("local"):
+        # One machine: bind to loopback, and run workers in this very Python.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder: Any = SparkSession.builder.appName(app_name)
+    if master is not None:
+        builder = builder.master(master)
+    for key, (value, _) in SETTINGS.items():
+        builder = builder.config(key, value)
+    for key, value in (config or {}).items():
+        builder = builder.config(key, value)
+    spark: SparkSession = builder.getOrCreate()
+    check_session(spark)
+    return spark
+
+
+def check_session(spark: SparkSession) -> list[str]:
+    """Warn about settings that a session lacks; returns them."""
+    if not hasattr(spark, "_jsparkSession"):
+        raise SessionError(
+            "this is a Spark Connect session. Millrace runs in the driver: use a classic session, "
+            "for example mr.session(master='local[*]') or spark-submit."
+        )
+    if spark._jsc.sc().isStopped():
+        raise SessionError("the Spark session is stopped. Make a new one with mr.session().")
+    conf = spark.sparkContext.getConf()
+    lacking = [key for key, (value, _) in SETTINGS.items() if conf.get(key) != value]
+    # Spark reuses workers unless told otherwise.
+    if conf.get("spark.python.worker.reuse") is None:
+        lacking.remove("spark.python.worker.reuse")
+    if lacking:
+        advice = "; ".join(f"{k}={SETTINGS[k][0]} ({SETTINGS[k][1]})" for k in lacking)
+        warnings.warn(
+            f"this Spark session runs Millrace slower than it could. Use mr.session(...), or set "
+            f"before the session starts: {advice}.",
+            stacklevel=3,
+        )
+    return lacking
+
+
+def check_versions() -> None:
+    """Raise if a library's version is one Millrace does not run on."""
+    if not (4, 3) <= _version(pyspark.__version__) < (5, 0):
+        raise UnsupportedVersionError(
+            f"PySpark {pyspark.__version__} is installed; Millrace needs 4.3 or later, below 5. "
+            "Install it with: pip install 'pyspark>=4.3,<5'"
+        )
+    if _version(pandas.__version__) >= (3, 0):
+        raise UnsupportedVersionError(
+            f"pandas {pandas.__version__} is installed; PySpark 4.3 works with pandas below 3. "
+            "Install it with: pip install 'pandas>=2.2,<3'"
+        )
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, minor, *_ = text.split(".")
+    return int(major), int("".join(c for c in minor if c.isdigit()) or 0)

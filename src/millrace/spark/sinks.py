@@ -1,0 +1,233 @@
+"""Where an epoch's output goes.
+
+A sink is called with the output frame and the batch id, before the manifest is written. If the
+driver dies in between, it is called again with the same batch id and the same rows. The built-in
+sinks write a batch once all the same; a user's function can do so with the batch id.
+
+A sink must run the frame completely, because running it is what updates the state. `ForEachBatch`
+makes sure of that for functions that do not, and that a function which uses the frame several times
+does not run the epoch several times.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from millrace.errors import SinkError
+
+BatchFunction = Callable[[DataFrame, int], None]
+
+
+class Sink(Protocol):
+    """Takes one batch at a time."""
+
+    def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
+        """Check, once and before the query starts, that the sink can be written to."""
+
+    def write(self, df: DataFrame, batch_id: int) -> None:
+        """Write a batch, once however often this is called with its id."""
+
+
+def run(df: DataFrame) -> None:
+    """Run a frame to its end and drop its rows."""
+    df.write.format("noop").mode("overwrite").save()
+
+
+class Noop:
+    """Drops the output; the state is what counts."""
+
+    def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
+        pass
+
+    def write(self, df: DataFrame, batch_id: int) -> None:
+        run(df)
+
+
+class ForEachBatch:
+    """Hands the batch to a function, at least once, with its batch id."""
+
+    def __init__(self, function: BatchFunction) -> None:
+        if not callable(function):
+            raise SinkError(
+                f"for_each_batch() takes a function of (df, batch_id), not {function!r}."
+            )
+        self._function = function
+
+    def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
+        pass
+
+    def write(self, df: DataFrame, batch_id: int) -> None:
+        df.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            self._function(df, batch_id)
+            # What the function has run is cached by now; this runs what it left out.
+            run(df)
+        finally:
+            df.unpersist()
+
+
+class Console:
+    """Prints each batch."""
+
+    def __init__(self, rows: int = 20, truncate: bool = True) -> None:
+        self._rows = rows
+        self._truncate = truncate
+
+    def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
+        pass
+
+    def write(self, df: DataFrame, batch_id: int) -> None:
+        table = df.toArrow()
+        shown = df.sparkSession.createDataFrame(table)
+        print(f"-------- batch {batch_id}: {table.num_rows} rows --------")
+        shown.show(self._rows, truncate=self._truncate)
+
+
+class Memory:
+    """Appends each batch to a table in the driver's memory, for trying things out."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._sink: Any = None
+
+    def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
+        jvm: Any = spark._jvm
+        sources = jvm.org.apache.spark.sql.execution.streaming.sources
+        self._sink = sources.MemorySink()
+        empty: Any = spark.createDataFrame([], schema)._jdf
+        plan = sources.MemoryPlan(self._sink, empty.queryExecution().analyzed().output())
+        frame = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
+        frame.createOrReplaceTempView(self._name)
+
+    def write(self, df: DataFrame, batch_id: int) -> None:
+        # Spark's own memory sink; it ignores a batch id it has seen.
+        self._sink.write(batch_id, False, df._jdf.collect())
+
+
+class Files:
+    """A directory per batch, `batch_id=12`, which appears whole and once.
+
+    A batch is written beside its place and renamed into it. A batch that is there already, because
+    the driver died after the rename, is not written again.
+    """
+
+    FORMATS = ("parquet", "orc", "json", "csv")
+    OWNER = "_millrace.json"
+    PARTITION = "batch_id"
+
+    def __init__(self, file_format: str, path: str, options: dict[str, Any]) -> None:
+        self._format = file_format
+        self._path = path
+        self._options = options
+        self._fs: Any = None
+        self._jvm: Any = None
+
+    def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
+        if self.PARTITION in schema.names:
+            raise SinkError(
+                f"the output has a column {self.PARTITION!r}, which the file sink uses for its "
+                "directories. Rename it with transform()."
+            )
+        self._jvm = spark._jvm
+        configuration = spark._jsparkSession.sessionState().newHadoopConf()
+        root = self._jpath(self._path)
+        try:
+            self._fs = root.getFileSystem(configuration)
+            self._fs.mkdirs(root)
+            self._claim(query)
+            self._fs.delete(self._jpath(f"{self._path}/_staging"), True)
+        except SinkError:
+            raise
+        except Exception as error:
+            raise SinkError(
+                f"the sink's path {self._path} cannot be written to: {_first_line(error)}. Check "
+                "the path and its permissions."
+            ) from error
+
+    def _jpath(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(path)
+
+    def _claim(self, query: str) -> None:
+        mark = self._jpath(f"{self._path}/{self.OWNER}")
+        if self._fs.exists(mark):
+            stream = self._fs.open(mark)
+            try:
+                text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+            finally:
+                stream.close()
+            owner = json.loads(text)["query"]
+            if owner != query:
+                raise SinkError(
+                    f"the sink's path {self._path} belongs to another query ({owner}; this one is "
+                    f"{query}). Give each query, and each new checkpointLocation, a path of its "
+                    "own."
+                )
+            return
+        if len(self._fs.listStatus(self._jpath(self._path))):
+            raise SinkError(
+                f"the sink's path {self._path} is not empty and was not written by Millrace. "
+                "Choose an empty directory."
+            )
+        stream = self._fs.create(mark, False)
+        try:
+            stream.write(json.dumps({"query": query}).encode())
+        finally:
+            stream.close()
+
+    def write(self, df: DataFrame, batch_id: int) -> None:
+        final = self._jpath(f"{self._path}/{self.PARTITION}={batch_id}")
+        if self._fs.exists(final):
+            run(df)
+            return
+        staging = f"{self._path}/_staging/{batch_id}"
+        df.write.format(self._format).options(**self._options).mode("overwrite").save(staging)
+        if not self._fs.rename(self._jpath(staging), final):
+            raise SinkError(
+                f"could not move batch {batch_id} into {final}. Nothing is lost: fix the path and "
+                "start the query again."
+            )
+
+
+def make_sink(name: str, options: dict[str, Any]) -> Sink:
+    """The sink for `.to(name, **options)`."""
+    known = ("console", "memory", "noop", *Files.FORMATS)
+    if name == "noop":
+        _no_more(name, options)
+        return Noop()
+    if name == "console":
+        sink = Console(options.pop("rows", 20), options.pop("truncate", True))
+        _no_more(name, options)
+        return sink
+    if name == "memory":
+        table = _required(name, options, "name", 'the table\'s name, as in .to("memory", name="t")')
+        _no_more(name, options)
+        return Memory(table)
+    if name in Files.FORMATS:
+        path = _required(name, options, "path", "the directory to write to")
+        return Files(name, path.rstrip("/"), options)
+    raise SinkError(
+        f"there is no sink {name!r}. The built-in sinks are {', '.join(known)}; anything else can "
+        "be written with for_each_batch(function)."
+    )
+
+
+def _required(sink: str, options: dict[str, Any], key: str, meaning: str) -> str:
+    value = options.pop(key, None)
+    if not isinstance(value, str) or not value:
+        raise SinkError(f"the {sink} sink needs {key}=: {meaning}.")
+    return value
+
+
+def _no_more(sink: str, options: dict[str, Any]) -> None:
+    if options:
+        raise SinkError(f"the {sink} sink has no option {next(iter(options))!r}.")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,57 @@
+"""How kernels are compiled: cached on disk, without the interpreter lock.
+
+Kernels read mapped pages through raw addresses, so that one call handles rows spread over any
+number of pages. An address always comes from an Arrow buffer or a NumPy array that the caller keeps
+alive; `load_*` do no checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(function: F) -> F:
+    """Compile on first use; later processes load the machine code from the cache."""
+    compiled: F = numba.njit(cache=True, nogil=True, boundscheck=False)(function)
+    return compiled
+
+
+def _loader(numba_type: Any, bits: int) -> Any:
+    def load(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
+            # Arrow aligns buffers to 8 bytes only; a 16-byte value may not be aligned to its size.
+            return builder.load(pointer, align=1)
+
+        return numba_type(types.uint64), codegen
+
+    return intrinsic(load)
+
+
+load_u8 = _loader(types.uint8, 8)
+load_u16 = _loader(types.uint16, 16)
+load_u32 = _loader(types.uint32, 32)
+load_u64 = _loader(types.uint64, 64)
+
+
+def _storer(numba_type: Any, bits: int) -> Any:
+    def store(typingctx: Any, address: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
+            builder.store(args[1], pointer, align=1)
+            return context.get_dummy_value()
+
+        return types.none(types.uint64, numba_type), codegen
+
+    return intrinsic(store)
+
+
+store_u64 = _storer(types.uint64, 64)

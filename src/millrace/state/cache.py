@@ -1,0 +1,67 @@
+"""Replicas that a process keeps between epochs.
+
+Spark reuses its Python workers but does not pin tasks to them, so a worker may be asked for key
+groups it has not seen for some epochs: it follows the log from where it was. What it has not been
+asked for in a while is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace.ids import Epoch, OperatorName
+from millrace.log.journal import Identity, Journal
+from millrace.log.store import open_store
+from millrace.log.trail import Trail
+from millrace.state.replica import Int64Array, Replica
+
+FORGET_AFTER = 64
+"""Key groups not asked for in so many epochs are dropped."""
+
+
+@dataclass(eq=False)
+class _Held:
+    journal: Journal
+    trail: Trail
+    replicas: dict[tuple[OperatorName, str], Replica]
+
+
+_held: dict[tuple[str, str], _Held] = {}
+
+
+def replica_at(
+    location: str,
+    query: str,
+    key_groups: int,
+    operator: OperatorName,
+    schema: pa.Schema,
+    version: Epoch,
+    groups: Int64Array,
+) -> Replica:
+    """This process's replica of an operator, with some key groups at a version."""
+    held = _held.get((location, query))
+    if held is None or held.trail.epoch > version:
+        # Another query at the same path, or a task older than what this process has seen.
+        journal = Journal(open_store(location), Identity(query, key_groups, 0))
+        held = _Held(journal, journal.trail(version), {})
+        for key in [k for k in _held if k[0] == location]:
+            del _held[key]
+        _held[location, query] = held
+    held.journal.follow(held.trail, version)
+    key = (operator, str(schema))
+    replica = held.replicas.get(key)
+    if replica is None:
+        held.replicas = {k: r for k, r in held.replicas.items() if k[0] != operator}
+        replica = held.replicas[key] = Replica(held.journal.store, schema, key_groups)
+    replica.follow(held.trail.operator(operator), version, groups)
+    for group in replica.held():
+        if replica.lag(int(group)) > FORGET_AFTER:
+            replica.forget(group.reshape(1))
+    return replica
+
+
+def heap_bytes() -> int:
+    """Memory held by all replicas of this process."""
+    return sum(r.heap_bytes for held in _held.values() for r in held.replicas.values())

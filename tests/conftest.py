@@ -1,0 +1,75 @@
+"""What all tests share: markers by folder, Hypothesis profiles, and one Spark session."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+
+# Folder -> seconds a test may take, unless it carries a timeout marker of its own.
+TIMEOUTS = {"unit": 60, "property": 120, "spark": 300, "faults": 600}
+
+# Spark reads these when its JVM and its Python workers start. The root is on the workers' path
+# because functions in test modules are pickled by name, such as tests.spark.test_counts.
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
+)
+
+settings.register_profile(
+    "default",
+    deadline=None,
+    max_examples=100,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not item.path.is_relative_to(TESTS):
+            continue
+        kind = item.path.relative_to(TESTS).parts[0]
+        if kind in TIMEOUTS:
+            item.add_marker(kind)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TIMEOUTS[kind]))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One small local session for the whole run: a JVM takes seconds to start."""
+    import millrace as mr
+
+    scratch = tmp_path_factory.mktemp("spark")
+    session = mr.session(
+        "millrace-tests",
+        master="local[2]",
+        config={
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "1g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(scratch / "local"),
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
+        },
+    )
+    yield session
+    session.stop()
