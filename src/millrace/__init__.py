@@ -2,9 +2,9 @@
 
 from millrace._version import __version__
 from millrace.api import KeyedStream, Query, Reader, Sinked, Stream, stream
-from millrace.api import open_location as open  # noqa: A004
+from millrace.api import open_location as open
 from millrace.errors import MillraceError
-from millrace.operators.functions import (  # noqa: A004
+from millrace.operators.functions import (
     Aggregate,
     count,
     first,

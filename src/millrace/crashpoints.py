@@ -1,7 +1,7 @@
 """Named places in an epoch where a test may kill the driver.
 
-`MILLRACE_CRASH=after-sink@3` kills the driver (SIGKILL) at that point of epoch 3. Nothing else reads
-the variable; without it, `reach` does nothing.
+`MILLRACE_CRASH=after-sink@3` kills the driver (SIGKILL) at that point of epoch 3. Without the
+variable, `reach` does nothing.
 """
 
 from __future__ import annotations

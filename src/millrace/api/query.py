@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace.errors import (
     OperatorSetChangedError,
@@ -20,6 +20,7 @@ from millrace.keygroups import Assignment, check_key_groups
 from millrace.log import Journal, open_store
 from millrace.log.journal import IDENTITY, SPARK_FOLDER
 from millrace.operators.aggregate import check_change
+from millrace.spark.bookkeeping import checkpoint_files
 from millrace.spark.epoch import AggregateStep, EpochRunner, RunnerOptions, Step
 from millrace.spark.session import check_session, check_versions
 from millrace.spark.sinks import Sink
@@ -154,7 +155,8 @@ def start_query(
         writer = writer.queryName(query_name)
     if trigger_options:
         writer = writer.trigger(**trigger_options)
-    spark_query = writer.start()
+    with checkpoint_files(spark, store):
+        spark_query = writer.start()
     watermark.attach(spark_query)
     return Query(spark_query, runner, store.url)
 
@@ -195,8 +197,8 @@ def _check_operators(journal: Journal, steps: tuple[Step, ...]) -> None:
             parts.append(f"it has the new {', '.join(map(repr, new))}")
         raise OperatorSetChangedError(
             f"the location {journal.store.url} belongs to a query with the operators "
-            f"{', '.join(map(repr, sorted(before)))}; in this one, {' and '.join(parts)}. Operators "
-            "are recognised by name=: keep the names, or choose a new checkpointLocation."
+            f"{', '.join(map(repr, sorted(before)))}; in this one, {' and '.join(parts)}. "
+            "Operators are recognised by name=: keep the names, or choose a new checkpointLocation."
         )
     for name, spec in now.items():
         check_change(OperatorName(name), before[name], spec)
@@ -206,7 +208,7 @@ def parse_trigger(trigger: str | None) -> dict[str, Any]:
     """Spark's trigger options for ours."""
     if trigger is None:
         return {}
-    if not isinstance(trigger, str) or not trigger.strip():
+    if not trigger.strip():
         raise UsageError(f"trigger={trigger!r}: {_TRIGGERS}")
     if trigger in ("available_now", "availableNow"):
         return {"availableNow": True}
@@ -238,9 +240,6 @@ def parse_bytes(size: str | int) -> int:
 
 
 def _positive(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if type(value) is not int or value < 1:
         raise UsageError(f"{name}={value!r}: it must be a whole number above 0.")
     return value
-
-
-

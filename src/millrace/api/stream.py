@@ -35,9 +35,7 @@ from millrace.spark.sinks import BatchFunction, ForEachBatch, Sink, make_sink
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
-def stream(
-    df: DataFrame, *, event_time: str | None = None, watermark: str | None = None
-) -> Stream:
+def stream(df: DataFrame, *, event_time: str | None = None, watermark: str | None = None) -> Stream:
     """A stream over any streaming DataFrame.
 
     `event_time` names its timestamp column and `watermark` says how late rows may be, as in Spark's
@@ -185,12 +183,11 @@ class KeyedStream:
             return aggregate.column, sample.select(aggregate.column).schema[0].dataType
         except AnalysisException as error:
             raise UnknownColumnError(
-                f"{where}: Spark cannot resolve {aggregate.column}: "
-                f"{str(error).splitlines()[0]}"
+                f"{where}: Spark cannot resolve {aggregate.column}: {str(error).splitlines()[0]}"
             ) from error
 
     def _check_name(self, name: str) -> OperatorName:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not _NAME.fullmatch(str(name)):
             raise InvalidNameError(
                 f"{name!r} cannot be an operator's name: use letters, digits, '_', '-' and '.', "
                 "at most 100, beginning with a letter or digit."
@@ -225,7 +222,7 @@ class Sinked:
         """Start the query, new or from where the location left off.
 
         - `parallelism`: shards per operator; may differ at every start. Default: Spark's.
-        - `trigger`: `"1 second"` and the like, `"available_now"`, or None to run epochs back to back.
+        - `trigger`: `"1 second"` and the like, `"available_now"`, or None: back to back.
         - `key_groups`: a power of two; fixed when a location is first used.
         - `retain_epochs`: how many epochs stay readable.
         - `memory`: the budget of one Python worker for its index of recent changes.

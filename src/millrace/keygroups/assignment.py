@@ -48,7 +48,9 @@ class Assignment:
     def to_json(self) -> dict[str, Any]:
         return {
             "shards": self.shards,
-            "groups": [format_ranges(self.groups_of(Shard(s)).tolist()) for s in range(self.shards)],
+            "groups": [
+                format_ranges(self.groups_of(Shard(s)).tolist()) for s in range(self.shards)
+            ],
         }
 
     @staticmethod

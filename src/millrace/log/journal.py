@@ -186,8 +186,8 @@ class Journal:
             if winner_checksum != checksum:
                 raise FencedError(
                     f"epoch {epoch} of {self.store.url} was committed by run {winner.run} (batch "
-                    f"{winner.batch_id}); this run, {run}, has lost the location and stops. Nothing "
-                    "is lost: only one query may run on a location, so stop one of the two."
+                    f"{winner.batch_id}); this run, {run}, has lost the location and stops. "
+                    "Nothing is lost: only one query may run on a location, so stop one of the two."
                 ) from error
         trail.advance(manifest, checksum)
         return manifest

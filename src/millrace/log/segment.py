@@ -237,8 +237,7 @@ class Segment:
         self._data = data
         if len(data) != entry.bytes:
             raise CorruptSegmentError(
-                f"segment {where} has {len(data)} bytes, its manifest says {entry.bytes}."
-                f"{_ADVICE}"
+                f"segment {where} has {len(data)} bytes, its manifest says {entry.bytes}.{_ADVICE}"
             )
         if _frame_hash(data, entry.pages) != entry.frame_hash:
             raise CorruptSegmentError(

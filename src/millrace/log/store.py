@@ -3,7 +3,7 @@
 The contract is small on purpose, so that a faulty store for tests and a slow one for measurements
 are easy to write:
 
-* `create` is atomic and fails if the file exists: of two drivers that commit the same epoch, one wins;
+* `create` is atomic and fails if the file exists: of two drivers that commit an epoch, one wins;
 * `put` writes a file under a name nobody else uses; half a file may stay behind after a crash;
 * a file never changes once it is there.
 

@@ -86,9 +86,7 @@ class OperatorLog:
     def _is_live(self, live: _LivePiece) -> bool:
         return bool((self.base_last[live.covers] < live.piece.section.last).any())
 
-    def _within(
-        self, live: _LivePiece, run: Section, covers: npt.NDArray[np.int64]
-    ) -> bool:
+    def _within(self, live: _LivePiece, run: Section, covers: npt.NDArray[np.int64]) -> bool:
         """Whether a run speaks for everything that a piece still speaks for."""
         section = live.piece.section
         if not (run.first <= section.first and section.last <= run.last):

@@ -1,6 +1,6 @@
 """The inner loops of the reducers.
 
-Rows are sorted by key. Key `g` has the rows `starts[g]` up to `starts[g + 1]`, and a current state at
+Rows are sorted by key. Key `g` has the rows `starts[g]` to `starts[g + 1]`, and a current state at
 position `g` of the current arrays. Kernels that choose among values return, per key, the position
 of the winner in current + incoming laid end to end, or -1.
 """
@@ -166,21 +166,19 @@ def best_decimal(
             winner[g] = g
         for i in range(starts[g], starts[g + 1]):
             if rows_valid[i]:
-                l = rows[2 * i]
-                h = np.int64(rows[2 * i + 1])
-                greater = h > high or (h == high and l > low)
-                smaller = h < high or (h == high and l < low)
+                new_low = rows[2 * i]
+                new_high = np.int64(rows[2 * i + 1])
+                greater = new_high > high or (new_high == high and new_low > low)
+                smaller = new_high < high or (new_high == high and new_low < low)
                 if winner[g] < 0 or (greater if largest else smaller):
-                    low = l
-                    high = h
+                    low = new_low
+                    high = new_high
                     winner[g] = n + i
     return winner
 
 
 @kernel
-def _compare(
-    offsets: npt.NDArray[np.int32], data: ByteArray, a: int, b: int
-) -> int:
+def _compare(offsets: npt.NDArray[np.int32], data: ByteArray, a: int, b: int) -> int:
     length_a = offsets[a + 1] - offsets[a]
     length_b = offsets[b + 1] - offsets[b]
     for k in range(min(length_a, length_b)):

@@ -138,7 +138,7 @@ class AggregateOperator:
         )
 
     def partial_columns(self, inputs: Sequence[Column]) -> list[Column]:
-        """What the JVM computes per key and input partition; `inputs` are the aggregates' columns."""
+        """What the JVM computes per key and input partition of the aggregates' columns."""
         return [
             partial.alias(_partial_name(i, j))
             for i, (reducer, column) in enumerate(zip(self._reducers, inputs, strict=True))
@@ -182,7 +182,7 @@ class AggregateOperator:
     def _incoming(
         self, rows: pa.Table, index: int, reducer: Reducer, taken: pa.Array
     ) -> list[pa.Array]:
-        columns = []
+        columns: list[pa.Array] = []
         while (name := _partial_name(index, len(columns))) in rows.schema.names:
             column = types.conform(rows.column(name), rows.schema.field(name).type)
             columns.append(column.take(taken))

@@ -1,7 +1,7 @@
 """Reducers: what each aggregate keeps, how epochs add to it, and what it shows.
 
 A reducer has state columns; Spark's JVM reduces each input partition to one row per key with
-`partials`, `merge` adds such rows to the state, and `result` turns state into the aggregate's value.
+`partials`, `merge` adds such rows to the state, and `result` turns state into the value shown.
 Each equals Spark's own function over the same rows: NULLs are skipped, a sum of nothing is NULL,
 NaN is larger than any number, decimals round half up, and in ANSI mode an overflow is an error.
 
@@ -421,9 +421,7 @@ _EXTREME_TYPES = (
 )
 
 
-def resolve(
-    function: str, name: str, input_type: T.DataType, options: dict[str, Any]
-) -> Reducer:
+def resolve(function: str, name: str, input_type: T.DataType, options: dict[str, Any]) -> Reducer:
     """The reducer for a function over a type, or an error that says what would work."""
     types.arrow_type(input_type, f"the input of {function}() for {name!r}")
     decimal = isinstance(input_type, T.DecimalType)

@@ -27,8 +27,9 @@ from millrace.operators import AggregateOperator
 from millrace.spark.exchange import AggregateExchange
 from millrace.spark.report import ReportParam, ShardReport
 from millrace.spark.session import BATCH_SETTINGS
-from millrace.spark.shard import ShardTask, shard_function
+from millrace.spark.shard import VERSION_PROPERTY, ShardTask, shard_function
 from millrace.spark.sinks import Sink
+from millrace.spark.template import PlanTemplate
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class EpochReport:
 
 @dataclass(frozen=True)
 class OperatorReport:
-    """What one epoch did to one operator; names follow Spark's progress where the thing is Spark's."""
+    """What one epoch did to one operator, in Spark's names where Spark has them."""
 
     shards: int
     input_rows: int
@@ -117,6 +118,9 @@ class EpochRunner:
         self._accumulator = spark.sparkContext.accumulator([], ReportParam())
         self._assignment = Assignment.even(journal.identity.key_groups, parallelism)
         self._first = True
+        self._template: PlanTemplate | None = None
+        # A user's function between operators may give another plan for every batch.
+        self._templated = not any(isinstance(s, TransformStep) for s in steps)
         self._crash_pid = os.getpid() if crashpoints.VARIABLE in os.environ else None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -133,9 +137,11 @@ class EpochRunner:
         started = clock.stopwatch()
         phases: dict[str, float] = {}
         epoch = Epoch(self.trail.epoch + 1)
-        for key, value in BATCH_SETTINGS.items():
-            df.sparkSession.conf.set(key, value)
+        if self._first:
+            for key, value in BATCH_SETTINGS.items():
+                df.sparkSession.conf.set(key, value)
         self._accumulator.value = []
+        df.sparkSession.sparkContext.setLocalProperty(VERSION_PROPERTY, str(self.trail.epoch))
         output = self._plan(df)
         phases["plan"] = clock.stopwatch() - started
         crashpoints.reach(crashpoints.BEFORE_SINK, epoch)
@@ -177,6 +183,16 @@ class EpochRunner:
         crashpoints.reach(crashpoints.BEFORE_COMMIT, epoch)
 
     def _plan(self, df: DataFrame) -> DataFrame:
+        if not self._templated:
+            return self._build(df)
+        if self._template is None:
+            self._template = PlanTemplate(df, self._build)
+            self._templated = self._template.usable
+            if not self._templated:
+                return self._build(df)
+        return self._template.over(df)
+
+    def _build(self, df: DataFrame) -> DataFrame:
         for step in self._steps:
             if isinstance(step, TransformStep):
                 df = step.function(df)
@@ -193,7 +209,6 @@ class EpochRunner:
             operator=operator.name,
             spec=self._spec_texts[operator.name],
             key_groups=self.journal.identity.key_groups,
-            version=self.trail.epoch,
             groups=tuple(
                 format_ranges(self._assignment.groups_of(Shard(s)).tolist())
                 for s in range(self._assignment.shards)
@@ -204,7 +219,7 @@ class EpochRunner:
         )
 
     def _collect_reports(self, epoch: Epoch) -> dict[OperatorName, dict[Shard, ShardReport]]:
-        """One report per operator and shard. A shard that ran twice reported twice; either will do."""
+        """One report per operator and shard; of a shard that ran twice, either will do."""
         found: dict[OperatorName, dict[Shard, ShardReport]] = {
             op.name: {} for op in self._operators
         }

@@ -33,8 +33,6 @@ class ReportParam(AccumulatorParam[list[ShardReport]]):
     def zero(self, value: list[ShardReport]) -> list[ShardReport]:
         return []
 
-    def addInPlace(
-        self, value1: list[ShardReport], value2: list[ShardReport]
-    ) -> list[ShardReport]:
+    def addInPlace(self, value1: list[ShardReport], value2: list[ShardReport]) -> list[ShardReport]:
         value1.extend(value2)
         return value1

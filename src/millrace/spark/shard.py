@@ -2,7 +2,8 @@
 
 It runs inside `mapInArrow`, in a Python worker. It changes nothing that exists: running it twice,
 on two executors, or half-way, harms nothing, because only the manifest makes a segment real.
-The segment is written while the output goes back to Spark, and is durable before the report is sent.
+The segment is written while the output goes back to Spark, and is durable before the report is
+sent.
 """
 
 from __future__ import annotations
@@ -31,20 +32,22 @@ from millrace.state import cache
 from millrace.state.replica import Replica
 from millrace.state.sorting import count_groups
 
+VERSION_PROPERTY = "millrace.version"
+"""The job's local property that says which version its shards read."""
+
 OUTPUT_ROWS = 65536
 """Rows per record batch that goes back to Spark."""
 
 
 @dataclass(frozen=True)
 class ShardTask:
-    """What a shard needs to know; small, because it travels with every task."""
+    """What a shard needs to know. It is the same for all epochs, so that their plan is too."""
 
     location: str
     query: str
     operator: OperatorName
     spec: str
     key_groups: int
-    version: Epoch
     groups: tuple[str, ...]
     """The key groups of each shard, as ranges."""
     index_budget: int
@@ -72,12 +75,13 @@ def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batc
     context = TaskContext.get()
     assert context is not None
     shard = Shard(context.partitionId())
+    version = Epoch(int(context.getLocalProperty(VERSION_PROPERTY) or -1))
     groups = parse_ranges(task.groups[shard])
     watch = _Stopwatch()
     rows = [batch for batch in batches if batch.num_rows]
     watch.lap("input")
     if not rows:
-        reports.add([_report(task, shard, None, None, 0, 0, watch)])
+        reports.add([_report(task, version, shard, None, None, 0, 0, watch)])
         return
     operator = _operator(task.operator, task.spec, task.ansi)
     replica = cache.replica_at(
@@ -86,7 +90,7 @@ def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batc
         task.key_groups,
         task.operator,
         operator.state_schema,
-        task.version,
+        version,
         groups,
     )
     watch.lap("follow")
@@ -101,8 +105,8 @@ def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batc
         watch.lap("output")
         entry, merged = writing.result()
     watch.lap("segment")
-    reports.add([_report(task, shard, entry, change, table.num_rows, merged, watch)])
-    crashpoints.reach(crashpoints.AFTER_SEGMENT, task.version + 1, task.driver)
+    reports.add([_report(task, version, shard, entry, change, table.num_rows, merged, watch)])
+    crashpoints.reach(crashpoints.AFTER_SEGMENT, version + 1, task.driver)
 
 
 def _write_segment(
@@ -123,7 +127,7 @@ def _write_segment(
     if run is not None:
         sections.append(run)
         merged += run.rows.num_rows
-    epoch = Epoch(task.version + 1)
+    epoch = Epoch(replica.version + 1)
     path = segment_path(task.operator, epoch, shard, clock.fresh_id()[:12])
     buffer, entry = encode_segment(path, epoch, sections)
     open_store(task.location).put(path, memoryview(buffer))
@@ -146,6 +150,7 @@ def _check_routing(
 
 def _report(
     task: ShardTask,
+    version: Epoch,
     shard: Shard,
     entry: SegmentEntry | None,
     change: Change | None,
@@ -155,7 +160,7 @@ def _report(
 ) -> ShardReport:
     return ShardReport(
         operator=task.operator,
-        epoch=Epoch(task.version + 1),
+        epoch=Epoch(version + 1),
         shard=shard,
         segment=entry,
         input_rows=input_rows,

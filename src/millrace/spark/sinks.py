@@ -36,7 +36,8 @@ class Sink(Protocol):
 
 def run(df: DataFrame) -> None:
     """Run a frame to its end and drop its rows."""
-    df.write.format("noop").mode("overwrite").save()
+    rows: Any = df._jdf.queryExecution().toRdd()
+    rows.count()
 
 
 class Noop:

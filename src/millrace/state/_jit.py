@@ -8,7 +8,7 @@ alive; `load_*` do no checks.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 from llvmlite import ir
@@ -20,8 +20,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def kernel(function: F) -> F:
     """Compile on first use; later processes load the machine code from the cache."""
-    compiled: F = numba.njit(cache=True, nogil=True, boundscheck=False)(function)
-    return compiled
+    compiled: Any = numba.njit(cache=True, nogil=True, boundscheck=False)(function)
+    return cast(F, compiled)
 
 
 def _loader(numba_type: Any, bits: int) -> Any:

@@ -31,9 +31,7 @@ class BaseTable:
         self.directory_pointers: UInt64Array = np.zeros(key_groups, np.uint64)
         self.directory_shifts: UInt64Array = np.zeros(key_groups, np.uint64)
 
-    def set(
-        self, group: int, chunk: int, first_row: int, hi: UInt64Array, lo: UInt64Array
-    ) -> None:
+    def set(self, group: int, chunk: int, first_row: int, hi: UInt64Array, lo: UInt64Array) -> None:
         """`hi` and `lo` are views of the page; the caller keeps the page alive."""
         rows = len(hi)
         bits = max(rows // 8, 1).bit_length()
@@ -58,9 +56,7 @@ class BaseTable:
 
 
 @kernel
-def _directory(
-    hi: UInt64Array, group_bits: np.uint64, shift: np.uint64
-) -> npt.NDArray[np.uint32]:
+def _directory(hi: UInt64Array, group_bits: np.uint64, shift: np.uint64) -> npt.NDArray[np.uint32]:
     buckets = np.int64(1) << np.int64(np.uint64(64) - shift)
     directory = np.empty(buckets + 1, np.uint32)
     row = 0
@@ -139,7 +135,7 @@ def merge_addresses(
     address: UInt64Array,
     keep_deleted: bool,
 ) -> UInt64Array:
-    """Sorted base + sorted delta -> the addresses of the merged rows, the delta's where both have one."""
+    """Sorted base + sorted delta -> addresses of the merged rows; the delta wins."""
     n = len(base_hi)
     m = len(hi)
     out = np.empty(n + m, np.uint64)

@@ -13,6 +13,7 @@ the column was added, gives NULLs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -305,7 +306,11 @@ def _gather_validity(
 
 @kernel
 def _gather_1(
-    values: UInt64Array, chunk: Int32Array, row: Int64Array, valid: BoolArray, out: npt.NDArray[np.uint8]
+    values: UInt64Array,
+    chunk: Int32Array,
+    row: Int64Array,
+    valid: BoolArray,
+    out: npt.NDArray[np.uint8],
 ) -> None:
     for i in range(len(chunk)):
         if valid[i]:
@@ -314,7 +319,11 @@ def _gather_1(
 
 @kernel
 def _gather_2(
-    values: UInt64Array, chunk: Int32Array, row: Int64Array, valid: BoolArray, out: npt.NDArray[np.uint16]
+    values: UInt64Array,
+    chunk: Int32Array,
+    row: Int64Array,
+    valid: BoolArray,
+    out: npt.NDArray[np.uint16],
 ) -> None:
     for i in range(len(chunk)):
         if valid[i]:
@@ -323,7 +332,11 @@ def _gather_2(
 
 @kernel
 def _gather_4(
-    values: UInt64Array, chunk: Int32Array, row: Int64Array, valid: BoolArray, out: npt.NDArray[np.uint32]
+    values: UInt64Array,
+    chunk: Int32Array,
+    row: Int64Array,
+    valid: BoolArray,
+    out: npt.NDArray[np.uint32],
 ) -> None:
     for i in range(len(chunk)):
         if valid[i]:
@@ -350,7 +363,7 @@ def _gather_16(
             out[2 * i + 1] = load_u64(address + np.uint64(8))
 
 
-_GATHER_FIXED = {1: _gather_1, 2: _gather_2, 4: _gather_4, 8: _gather_8}
+_GATHER_FIXED: dict[int, Any] = {1: _gather_1, 2: _gather_2, 4: _gather_4, 8: _gather_8}
 
 
 @kernel

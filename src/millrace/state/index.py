@@ -56,9 +56,7 @@ class DeltaIndex:
         shift: int,
     ) -> None:
         """Point each fingerprint at its new address. Room must have been reserved."""
-        _upsert(
-            hi, lo, addresses, np.uint64(shift), self.pointers, self.masks, self.counts
-        )
+        _upsert(hi, lo, addresses, np.uint64(shift), self.pointers, self.masks, self.counts)
 
     def drop(self, group: int) -> None:
         self.tables[group] = None

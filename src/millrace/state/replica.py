@@ -97,7 +97,9 @@ class Replica:
         wanted[groups] = True
         oldest = NEVER if fresh.any() else int(self._at[groups].min(initial=version))
         for piece, covers in log.pieces(after=Epoch(oldest)):
-            takers = covers[wanted[covers] & (fresh[covers] | (self._at[covers] < piece.segment.epoch))]
+            takers = covers[
+                wanted[covers] & (fresh[covers] | (self._at[covers] < piece.segment.epoch))
+            ]
             if len(takers):
                 self._apply(piece, takers)
         self._at[groups] = version
@@ -184,9 +186,7 @@ class Replica:
         # The pages must stay mapped until then, but nothing reads them in between.
         self._unuse(set(takers.tolist()), run.section.first, run.section.last)
 
-    def _apply_page(
-        self, piece: Piece, number: int, chosen: list[PageSpan], whole: bool
-    ) -> None:
+    def _apply_page(self, piece: Piece, number: int, chosen: list[PageSpan], whole: bool) -> None:
         page = self._page(piece, number, {span.group for span in chosen})
         batch = self._columns.chunk(page.chunk)
         hi, lo = _words(batch, HI), _words(batch, LO)
@@ -264,9 +264,7 @@ class Replica:
         else:
             base_hi = base_lo = np.empty(0, np.uint64)
         start = np.uint64(chunk << ROW_BITS | first)
-        return merge_addresses(
-            base_hi, base_lo, start, hi[order], lo[order], address[order], False
-        )
+        return merge_addresses(base_hi, base_lo, start, hi[order], lo[order], address[order], False)
 
     def read(self, groups: Int64Array) -> pa.RecordBatch:
         """All rows of some key groups, sorted by fingerprint."""
@@ -295,7 +293,9 @@ class Replica:
         for mask, first in ((in_blank & ~deleted, Epoch(0)), (~in_blank, self.version)):
             part = changed.filter(pa.array(mask))
             if part.num_rows:
-                part_counts = count_groups(_words(part, HI), np.uint64(self._shift), self.key_groups)
+                part_counts = count_groups(
+                    _words(part, HI), np.uint64(self._shift), self.key_groups
+                )
                 sections.append(self._changes(part, part_counts, first))
         return sections
 
@@ -319,17 +319,11 @@ class Replica:
         """A new base for some key groups, as of this version."""
         batch, counts = self._batch(self.rows(int(group)) for group in groups)
         full = counts > 0
-        return SectionData(
-            Epoch(0), self.version, groups, groups[full], counts[full], batch
-        )
+        return SectionData(Epoch(0), self.version, groups, groups[full], counts[full], batch)
 
     def run(self, groups: Int64Array) -> SectionData | None:
         """The newest small deltas of some key groups as one, if there are enough of them."""
-        mine = [
-            piece
-            for piece, covers in self.log.pieces()
-            if np.isin(covers, groups).any()
-        ]
+        mine = [piece for piece, covers in self.log.pieces() if np.isin(covers, groups).any()]
         mine.reverse()
         number = plan_run([piece.section.rows for piece in mine])
         if not number:

@@ -30,27 +30,27 @@ def sort_order(hi: UInt64Array, lo: UInt64Array) -> Int64Array:
             low = hi[i]
         if hi[i] > high:
             high = hi[i]
-    buckets = 1
+    buckets: int = 1
     while buckets < n:
         buckets *= 2
     scale = np.float64(buckets) / (np.float64(high - low) + 1.0)
     where = np.empty(n, np.int64)
     starts = np.zeros(buckets + 2, np.int64)
     for i in range(n):
-        b = np.int64(np.float64(hi[i] - low) * scale)
+        b = int(np.float64(hi[i] - low) * scale)
         if b >= buckets:
             b = buckets - 1
         where[i] = b
         starts[b + 2] += 1
-    for b in range(2, buckets + 2):
-        starts[b] += starts[b - 1]
+    for k in range(2, buckets + 2):
+        starts[k] += starts[k - 1]
     for i in range(n):
-        b = where[i]
-        order[starts[b + 1]] = i
-        starts[b + 1] += 1
-    for b in range(buckets):
-        first = starts[b]
-        last = starts[b + 1]
+        bucket = where[i]
+        order[starts[bucket + 1]] = i
+        starts[bucket + 1] += 1
+    for k in range(buckets):
+        first = starts[k]
+        last = starts[k + 1]
         if last - first > 32:
             _sort_large(hi, lo, order, first, last)
         else:
@@ -59,9 +59,7 @@ def sort_order(hi: UInt64Array, lo: UInt64Array) -> Int64Array:
 
 
 @kernel
-def _insertion(
-    hi: UInt64Array, lo: UInt64Array, order: Int64Array, first: int, last: int
-) -> None:
+def _insertion(hi: UInt64Array, lo: UInt64Array, order: Int64Array, first: int, last: int) -> None:
     for i in range(first + 1, last):
         row = order[i]
         j = i - 1
@@ -74,9 +72,7 @@ def _insertion(
 
 
 @kernel
-def _sort_large(
-    hi: UInt64Array, lo: UInt64Array, order: Int64Array, first: int, last: int
-) -> None:
+def _sort_large(hi: UInt64Array, lo: UInt64Array, order: Int64Array, first: int, last: int) -> None:
     rows = order[first:last].copy()
     by_lo = rows[np.argsort(lo[rows], kind="mergesort")]
     order[first:last] = by_lo[np.argsort(hi[by_lo], kind="mergesort")]
@@ -84,7 +80,7 @@ def _sort_large(
 
 @kernel
 def group_starts(hi: UInt64Array, lo: UInt64Array) -> Int64Array:
-    """For sorted rows: where each distinct fingerprint begins, and the number of rows at the end."""
+    """For sorted rows: where each distinct fingerprint begins; the number of rows comes last."""
     n = len(hi)
     starts = np.empty(n + 1, np.int64)
     groups = 0

@@ -1,0 +1,5 @@
+"""The demonstration: a stream of made-up sensor readings, watched in the terminal, then checked."""
+
+from millrace.demo.command import demo
+
+__all__ = ["demo"]

@@ -1,0 +1,5 @@
+"""`python -m millrace.demo`."""
+
+from millrace.demo.command import demo
+
+demo()

@@ -1,0 +1,61 @@
+"""Small Java classes of Millrace's own, compiled in the driver's JVM when a query starts.
+
+Spark ships the Janino compiler, so there is no build step, no JDK is needed, and a session that is
+already running will do. The classes are zipped into a jar that Spark distributes to its executors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zipfile
+from importlib import resources
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+PACKAGE = "io.millrace"
+SOURCES = ("LocalCheckpointFiles", "PlanTemplate")
+
+_installed: set[str] = set()
+"""Spark applications of this process that have the jar."""
+
+
+def load(spark: SparkSession) -> Any:
+    """The `io.millrace` package, as py4j sees it."""
+    application = spark.sparkContext.applicationId
+    if application not in _installed:
+        _install(spark)
+        _installed.add(application)
+    jvm: Any = spark._jvm
+    loader = spark._jsparkSession.sharedState().jarClassLoader()
+    # py4j looks classes up through the calling thread's loader, and so does Spark's reflection.
+    jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)
+    return jvm.io.millrace
+
+
+def _install(spark: SparkSession) -> None:
+    sources = {
+        name: resources.files("millrace.spark").joinpath(f"java/{name}.java").read_text()
+        for name in SOURCES
+    }
+    digest = hashlib.sha256("".join(sources.values()).encode()).hexdigest()[:12]
+    folder = tempfile.mkdtemp(prefix="millrace-")
+    jar = os.path.join(folder, f"millrace-{digest}.jar")
+    with zipfile.ZipFile(jar, "w") as archive:
+        for source in sources.values():
+            for name, code in _compile(spark, source).items():
+                archive.writestr(name.replace(".", "/") + ".class", code)
+    spark.sql(f"ADD JAR '{jar}'")
+
+
+def _compile(spark: SparkSession, source: str) -> dict[str, bytes]:
+    jvm: Any = spark._jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    compiler.setParentClassLoader(parent or spark._jsparkSession.getClass().getClassLoader())
+    compiler.setSourceVersion(8)
+    compiler.setTargetVersion(8)
+    compiler.cook(source)
+    return {name: bytes(code) for name, code in dict(compiler.getBytecodes()).items()}
