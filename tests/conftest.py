@@ -22,10 +22,12 @@ TIMEOUTS = {"unit": 60, "property": 120, "spark": 300, "faults": 600}
 
 # Spark reads these when its JVM and its Python workers start. The root is on the workers' path
 # because functions in test modules are pickled by name, such as tests.spark.test_counts.
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
+    filter(None, [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
 )
 
 settings.register_profile(
@@ -71,5 +73,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
         },
     )
+    session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

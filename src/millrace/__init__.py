@@ -1,8 +1,10 @@
 """Millrace: elastic, fast, queryable state for streams that run on Spark through PySpark."""
 
+from millrace import testing
 from millrace._version import __version__
 from millrace.api import KeyedStream, Query, Reader, Sinked, Stream, stream
 from millrace.api import open_location as open
+from millrace.compat.api import transform_with_state, transform_with_state_in_pandas
 from millrace.errors import MillraceError
 from millrace.operators.functions import (
     Aggregate,
@@ -16,27 +18,66 @@ from millrace.operators.functions import (
     sum,
     variance,
 )
+from millrace.processors.batch import Context, Rows, Timer
+from millrace.processors.declarations import (
+    Aggregating,
+    EventTimeTimer,
+    List,
+    Map,
+    Pickled,
+    ProcessingTimeTimer,
+    Reducing,
+    Set,
+    Value,
+)
+from millrace.processors.durations import days, hours, milliseconds, minutes, seconds
+from millrace.processors.processor import Processor
+from millrace.processors.whole_batch import Batch, BatchProcessor, States
 from millrace.spark.session import session
 
 __all__ = [
     "Aggregate",
+    "Aggregating",
+    "Batch",
+    "BatchProcessor",
+    "Context",
+    "EventTimeTimer",
     "KeyedStream",
+    "List",
+    "Map",
     "MillraceError",
+    "Pickled",
+    "ProcessingTimeTimer",
+    "Processor",
     "Query",
     "Reader",
+    "Reducing",
+    "Rows",
+    "Set",
     "Sinked",
+    "States",
     "Stream",
+    "Timer",
+    "Value",
     "__version__",
     "count",
+    "days",
     "first",
+    "hours",
     "last",
     "max",
     "mean",
+    "milliseconds",
     "min",
+    "minutes",
     "open",
+    "seconds",
     "session",
     "stddev",
     "stream",
     "sum",
+    "testing",
+    "transform_with_state",
+    "transform_with_state_in_pandas",
     "variance",
 ]

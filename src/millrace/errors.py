@@ -110,6 +110,10 @@ class CorruptManifestError(CorruptionError):
     """A manifest's bytes do not match its own checksum, or its chain is broken."""
 
 
+class MissingEpochError(CorruptionError):
+    """Spark has gone further than the manifests say: some of them are gone."""
+
+
 class MissingFileError(CorruptionError):
     """A file that a manifest names is not there."""
 
@@ -130,5 +134,30 @@ class AggregateOverflowError(EpochFailedError):
     """A sum left the range of its type while ANSI mode is on."""
 
 
+class StoppingError(MillraceError):
+    """A batch came while the query was being stopped; it was left for the next start."""
+
+
 class QueryStoppedError(MillraceError):
     """The query is not running any more."""
+
+
+class ProcessorError(EpochFailedError):
+    """A processor's own code raised; the error names operator, key and row."""
+
+
+class StateTypeError(EpochFailedError):
+    """A value does not fit the declared type of a state or of the output."""
+
+    position: int | None = None
+    """Which of the values that were looked at together it was, if that is known."""
+    key: object = None
+    """The key whose state it was for, if that is known."""
+
+
+class StateAccessError(UsageError):
+    """State was used outside `process` and `on_timer`, or is not declared."""
+
+
+class TimerError(UsageError):
+    """A timer was set in the past, or to something that is not a time."""

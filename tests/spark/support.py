@@ -28,6 +28,8 @@ from millrace.types import arrow_type
 Rows = Sequence[Sequence[Any]]
 Outputs = dict[int, pa.Table]
 
+_FIRST_DROP = 1_700_000_000
+
 
 class Folder:
     """A folder of Parquet files: a streaming source, and the oracle's input.
@@ -42,7 +44,11 @@ class Folder:
         assert isinstance(plain, T.StructType)
         self.columns = plain.names
         self.schema = T.StructType(
-            [*plain.fields, T.StructField("_epoch", T.IntegerType()), T.StructField("_seq", T.LongType())]
+            [
+                *plain.fields,
+                T.StructField("_epoch", T.IntegerType()),
+                T.StructField("_seq", T.LongType()),
+            ]
         )
         self.drops = 0
         self._rows = 0
@@ -60,6 +66,8 @@ class Folder:
             pq.write_table(self._table(part), staging / name)
             written.append(name)
         for name in written:
+            # Spark takes files in the order of their times; those of one second tie.
+            os.utime(staging / name, (_FIRST_DROP + self.drops, _FIRST_DROP + self.drops))
             (staging / name).rename(self.path / name)
 
     def _table(self, rows: Rows) -> pa.Table:
@@ -130,7 +138,7 @@ def batch_state(
 def batch_outputs(
     df: DataFrame, keys: Sequence[str], aggregates: dict[str, mr.Aggregate], epochs: int
 ) -> dict[int, pa.Table]:
-    """Per epoch, the keys it touched with their values over all input so far, in one Spark batch."""
+    """Per epoch, the keys it touched with their values over all input so far: one Spark batch."""
     columns = [oracle_column(name, a) for name, a in aggregates.items()]
     prefixes = df.withColumn("_prefix", F.explode(F.sequence("_epoch", F.lit(epochs))))
     found = (
@@ -152,7 +160,10 @@ def frozen(value: Any) -> Any:
     if isinstance(value, dict):
         return tuple((name, frozen(v)) for name, v in value.items())
     if isinstance(value, list):
-        return ("list", *(tuple(map(frozen, v)) if isinstance(v, tuple) else frozen(v) for v in value))
+        return (
+            "list",
+            *(tuple(map(frozen, v)) if isinstance(v, tuple) else frozen(v) for v in value),
+        )
     return value
 
 

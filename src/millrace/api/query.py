@@ -6,10 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
+from millrace import clock
 from millrace.errors import (
     OperatorSetChangedError,
     QueryStoppedError,
@@ -19,9 +20,11 @@ from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment, check_key_groups
 from millrace.log import Journal, open_store
 from millrace.log.journal import IDENTITY, SPARK_FOLDER
-from millrace.operators.aggregate import check_change
+from millrace.operators import check_change
 from millrace.spark.bookkeeping import checkpoint_files
-from millrace.spark.epoch import AggregateStep, EpochRunner, RunnerOptions, Step
+from millrace.spark.epoch import EpochRunner, OperatorStep, RunnerOptions, Step
+from millrace.spark.failures import unwrapped
+from millrace.spark.heartbeat import with_heartbeat
 from millrace.spark.session import check_session, check_versions
 from millrace.spark.sinks import Sink
 
@@ -29,10 +32,13 @@ from millrace.spark.sinks import Sink
 class Query:
     """A query that was started. Spark runs it; `spark_query` is Spark's own handle."""
 
-    def __init__(self, spark_query: StreamingQuery, runner: EpochRunner, location: str) -> None:
+    def __init__(
+        self, spark_query: StreamingQuery, runner: EpochRunner, location: str, beats: bool = False
+    ) -> None:
         self.spark_query = spark_query
         self.location = location
         self._runner = runner
+        self._beats = beats
 
     @property
     def id(self) -> str:
@@ -56,9 +62,29 @@ class Query:
                 "the query is stopped; start it again from its location to process more."
             )
         try:
-            self.spark_query.processAllAvailable()
+            if self._beats:
+                self._await_idle_batch()
+            else:
+                self.spark_query.processAllAvailable()
         except StreamingQueryException as error:
             self._raise_failure(error)
+
+    def _await_idle_batch(self) -> None:
+        """Wait for a batch, begun from now on, that brought nothing but the heartbeat.
+
+        Spark's own waiting is for a moment without news, which a heartbeat may never leave.
+        """
+        seen = self._runner.trail.batch_id
+        begun = -1 if seen is None else seen + 1
+        while self.spark_query.isActive:
+            for progress in self.spark_query.recentProgress:
+                # The batch that runs now may have begun before there was something to see.
+                if progress["batchId"] > begun and _is_idle(progress["sources"][:-1]):
+                    return
+            clock.sleep(0.05)
+        error = self.spark_query.exception()
+        if error is not None:
+            raise error
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait for the query to end, at most `timeout` seconds; True if it has ended."""
@@ -71,14 +97,24 @@ class Query:
             self._raise_failure(error)
             return True
 
-    def stop(self) -> None:
-        """Stop between epochs. What is committed stays; the query can be started again."""
-        self.spark_query.stop()
+    def stop(self, timeout: float = 60.0) -> None:
+        """Stop between epochs. What is committed stays; the query can be started again.
+
+        An epoch that runs is waited for, at most `timeout` seconds; then it is interrupted, and
+        runs again after the next start.
+        """
+        self._runner.stopping = True
+        idle = self._runner.running.acquire(timeout=timeout)
+        try:
+            self.spark_query.stop()
+        finally:
+            if idle:
+                self._runner.running.release()
 
     def exception(self) -> BaseException | None:
         """Why the query ended, if it failed."""
         if self._runner.failure is not None:
-            return self._runner.failure
+            return unwrapped(self._runner.failure)
         return self.spark_query.exception()
 
     def progress(self) -> dict[str, Any] | None:
@@ -99,9 +135,8 @@ class Query:
         return [asdict(report) for report in self._runner.reports]
 
     def _raise_failure(self, error: StreamingQueryException | None = None) -> None:
-        failure = self._runner.failure
-        if failure is not None:
-            raise failure from error
+        if self._runner.failure is not None:
+            raise unwrapped(self._runner.failure)
         if error is not None:
             raise error
 
@@ -146,8 +181,13 @@ def start_query(
         journal = Journal.create(store, key_groups)
     _check_operators(journal, steps)
     sink.open(spark, journal.identity.query, schema)
-    watermark = _Watermark()
-    runner = EpochRunner(spark, journal, steps, sink, shards, options, watermark)
+    times = _BatchTimes(spark)
+    runner = EpochRunner(spark, journal, steps, sink, shards, options, times)
+    operators = [s.operator for s in steps if isinstance(s, OperatorStep)]
+    ends_by_itself = bool({"availableNow", "once"} & trigger_options.keys())
+    beats = any(op.runs_without_rows for op in operators) and not ends_by_itself
+    if beats:
+        source = with_heartbeat(source)
     writer = source.writeStream.foreachBatch(runner).option(
         "checkpointLocation", f"{store.url}/{SPARK_FOLDER}"
     )
@@ -157,27 +197,27 @@ def start_query(
         writer = writer.trigger(**trigger_options)
     with checkpoint_files(spark, store):
         spark_query = writer.start()
-    watermark.attach(spark_query)
-    return Query(spark_query, runner, store.url)
+    return Query(spark_query, runner, store.url, beats)
 
 
-class _Watermark:
-    """Spark's own event-time watermark of the batch that is running."""
+def _is_idle(sources: list[dict[str, Any]]) -> bool:
+    return all(source["startOffset"] == source["endOffset"] for source in sources)
 
-    def __init__(self) -> None:
-        self._query: Any = None
 
-    def attach(self, query: StreamingQuery) -> None:
-        self._query = query
+class _BatchTimes:
+    """Spark's own times of the batch that is running: both are in its offset log, so a batch that
+    runs again has the same."""
 
-    def __call__(self) -> int | None:
-        if self._query is None:
-            return None
-        execution = self._query._jsq.streamingQuery().lastExecution()
-        if execution is None:
-            return None
-        watermark = int(execution.offsetSeqMetadata().batchWatermarkMs())
-        return watermark or None
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __call__(self) -> tuple[int, int | None]:
+        """Processing time and event-time watermark, in milliseconds."""
+        query_id = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        streams: Any = self._spark._jsparkSession.streams()
+        execution = streams.get(query_id).streamingQuery().lastExecution()
+        times = execution.offsetSeqMetadata()
+        return int(times.batchTimestampMs()), int(times.batchWatermarkMs()) or None
 
 
 def _check_operators(journal: Journal, steps: tuple[Step, ...]) -> None:
@@ -186,7 +226,7 @@ def _check_operators(journal: Journal, steps: tuple[Step, ...]) -> None:
     if head == 0:
         return
     before = journal.trail(head).specs
-    now = {s.operator.name: s.operator.spec() for s in steps if isinstance(s, AggregateStep)}
+    now = {s.operator.name: s.operator.spec() for s in steps if isinstance(s, OperatorStep)}
     gone = sorted(set(before) - set(now))
     new = sorted(set(now) - set(before))
     if gone or new:
@@ -204,17 +244,16 @@ def _check_operators(journal: Journal, steps: tuple[Step, ...]) -> None:
         check_change(OperatorName(name), before[name], spec)
 
 
-def parse_trigger(trigger: str | None) -> dict[str, Any]:
+def parse_trigger(trigger: object) -> dict[str, Any]:
     """Spark's trigger options for ours."""
     if trigger is None:
         return {}
-    if not trigger.strip():
-        raise UsageError(f"trigger={trigger!r}: {_TRIGGERS}")
-    if trigger in ("available_now", "availableNow"):
+    text = trigger.strip() if isinstance(trigger, str) else ""
+    if text in ("available_now", "availableNow"):
         return {"availableNow": True}
-    if trigger == "once":
+    if text == "once":
         return {"once": True}
-    if not trigger.strip()[0].isdigit():
+    if not text[:1].isdigit():
         raise UsageError(f"trigger={trigger!r}: {_TRIGGERS}")
     return {"processingTime": trigger}
 
@@ -228,12 +267,12 @@ def parse_bytes(size: str | int) -> int:
     """`"2 GiB"`, `"512m"` or a number of bytes."""
     if isinstance(size, int):
         return _positive("memory", size)
-    text = size.strip().lower().removesuffix("ib").removesuffix("b") if size else ""
+    text = str(size).strip().lower().removesuffix("ib").removesuffix("b")
     number = text.rstrip("kmgt").strip()
     unit = text[len(text.rstrip("kmgt")) :]
     try:
         return _positive("memory", int(float(number) * _UNITS[unit]))
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, OverflowError) as error:
         raise UsageError(
             f"memory={size!r}: give a size such as '2 GiB', '512m' or a number of bytes."
         ) from error

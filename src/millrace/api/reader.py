@@ -5,13 +5,20 @@ A reader sees one committed epoch across all shards and operators, while the str
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.errors import UnknownEpochError, UnknownOperatorError
 from millrace.ids import Epoch, OperatorName
 from millrace.log import Journal, open_store
-from millrace.operators import from_spec
+from millrace.log.segment import DELETED, HI, LO
+from millrace.operators import aggregate, from_spec
+from millrace.operators.operator import MAIN, table_name
+from millrace.processors.description import ProcessDescription
+from millrace.state.owners import OWNER_HI, OWNER_LO
 from millrace.state.replica import Replica
 
 
@@ -46,22 +53,48 @@ class Reader:
     def operators(self) -> list[str]:
         return sorted(self._trail.specs)
 
-    def to_arrow(self, operator: str | None = None) -> pa.Table:
+    def tables(self, operator: str | None = None) -> list[str]:
+        """What `state=` of `to_arrow` may be: an operator's lists, maps, sets and timers."""
+        return [table for table in self._described(self._name(operator)).tables if table != MAIN]
+
+    def to_arrow(self, operator: str | None = None, *, state: str | None = None) -> pa.Table:
         """An operator's state: its key columns and values, one row per key.
 
-        The operator may be left out if there is only one.
+        The operator may be left out if there is only one. `state` names a list, map, set or timer
+        table of a processor: then there is one row per entry, with the key it belongs to.
         """
         name = self._name(operator)
-        described = from_spec(name, self._trail.specs[name])
-        key_groups = self._trail.key_groups
-        replica = Replica(self._journal.store, described.state_schema, key_groups)
-        every = np.arange(key_groups)
-        replica.follow(self._trail.operator(name), self._trail.epoch, every)
-        shown = [
-            described.show(replica.read(part))
-            for part in np.array_split(every, min(16, key_groups))
-        ]
-        return pa.Table.from_batches(shown)
+        described = self._described(name)
+        if state is not None and state not in self.tables(name):
+            raise UnknownOperatorError(
+                f"operator {name!r} has no collection {state!r}; it has "
+                f"{', '.join(map(repr, self.tables(name))) or 'none'}."
+            )
+        every = np.arange(self._trail.key_groups)
+        parts = np.array_split(every, min(16, len(every)))
+        main = self._replica(name, described, MAIN, every)
+        if state is None:
+            return pa.Table.from_batches([described.show(main.read(part)) for part in parts])
+        owned = self._replica(name, described, state, every)
+        keys = [key.name for key in described.keys]
+        return pa.Table.from_batches([_with_keys(owned.read(part), main, keys) for part in parts])
+
+    def _described(self, name: OperatorName) -> Any:
+        spec = self._trail.specs[name]
+        if spec["kind"] == aggregate.KIND:
+            return from_spec(name, spec)
+        return ProcessDescription(name, spec)
+
+    def _replica(
+        self, name: OperatorName, described: Any, table: str, groups: npt.NDArray[np.int64]
+    ) -> Replica:
+        layout = described.tables[table]
+        replica = Replica(
+            self._journal.store, layout.schema, self._trail.key_groups, owned=layout.owned
+        )
+        log = self._trail.operator(table_name(name, table))
+        replica.follow(log, self._trail.epoch, groups)
+        return replica
 
     def _name(self, operator: str | None) -> OperatorName:
         names = self.operators
@@ -76,6 +109,17 @@ class Reader:
 
     def __repr__(self) -> str:
         return f"<Reader {self.location} epoch={self.epoch} operators={self.operators}>"
+
+
+def _with_keys(rows: pa.RecordBatch, main: Replica, keys: list[str]) -> pa.RecordBatch:
+    """Rows of a collection, with their owner's key instead of its fingerprint."""
+    owners = main.find(rows.column(OWNER_HI).to_numpy(), rows.column(OWNER_LO).to_numpy())
+    arrays = main.gather(owners, keys)
+    names = [n for n in rows.schema.names if n not in (HI, LO, DELETED, OWNER_HI, OWNER_LO)]
+    # A map's own columns are called key and value; a key column of that name comes first.
+    return pa.RecordBatch.from_arrays(
+        [*arrays, *(rows.column(n) for n in names)], names=[*keys, *names]
+    )
 
 
 def open_location(location: str, *, epoch: int | None = None) -> Reader:

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from millrace.api.query import Query, start_query
+from millrace.ddl import parse_schema
 from millrace.errors import (
     DuplicateNameError,
     InvalidNameError,
@@ -28,8 +29,11 @@ from millrace.keygroups import DEFAULT_KEY_GROUPS
 from millrace.keygroups.fingerprint import check_hashable
 from millrace.operators.aggregate import AggregateOperator, AggregateSpec, Key
 from millrace.operators.functions import Aggregate
-from millrace.spark.epoch import AggregateStep, Step, TransformStep
-from millrace.spark.exchange import AggregateExchange
+from millrace.processors.making import make_operator
+from millrace.processors.processor import Processor
+from millrace.processors.whole_batch import BatchProcessor
+from millrace.spark.epoch import OperatorStep, Step, TransformStep
+from millrace.spark.exchange import AggregateExchange, RowExchange
 from millrace.spark.sinks import BatchFunction, ForEachBatch, Sink, make_sink
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -55,16 +59,23 @@ def stream(df: DataFrame, *, event_time: str | None = None, watermark: str | Non
     if event_time is not None and watermark is not None:
         _data_type(df, event_time, "event_time=")
         df = df.withWatermark(event_time, watermark)
-    return Stream(df, df.schema, ())
+    return Stream(df, df.schema, (), event_time)
 
 
 class Stream:
     """Rows on their way: a streaming source, or what an operator emits."""
 
-    def __init__(self, source: DataFrame, schema: T.StructType, steps: tuple[Step, ...]) -> None:
+    def __init__(
+        self,
+        source: DataFrame,
+        schema: T.StructType,
+        steps: tuple[Step, ...],
+        event_time: str | None = None,
+    ) -> None:
         self._source = source
         self._schema = schema
         self._steps = steps
+        self._event_time = event_time if event_time in schema.names else None
 
     @property
     def schema(self) -> T.StructType:
@@ -76,7 +87,7 @@ class Stream:
         if not self._steps:
             df = function(self._source)
             _check_frame(df)
-            return Stream(df, df.schema, ())
+            return Stream(df, df.schema, (), self._event_time)
         df = function(self._sample())
         _check_frame(df)
         return Stream(self._source, df.schema, (*self._steps, TransformStep(function)))
@@ -88,7 +99,7 @@ class Stream:
                 "union() joins sources: call it before the first operator on either side."
             )
         df = self._source.unionByName(other._source)
-        return Stream(df, df.schema, ())
+        return Stream(df, df.schema, (), self._event_time or other._event_time)
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Group the rows by one or more columns."""
@@ -168,8 +179,34 @@ class KeyedStream:
         ansi = sample.sparkSession.conf.get("spark.sql.ansi.enabled", "true") == "true"
         operator = AggregateOperator(operator_name, self._keys, specs, ansi=ansi)
         exchange = AggregateExchange(operator, [_column(k.name) for k in self._keys], inputs)
-        step = AggregateStep(operator, exchange)
+        step = OperatorStep(operator, exchange)
         return Stream(self._upstream._source, operator.output_schema, (*steps, step))
+
+    def process(
+        self,
+        processor: Processor | BatchProcessor,
+        output: str | T.StructType,
+        *,
+        name: str | None = None,
+    ) -> Stream:
+        """Run a processor's code, per key or on whole batches; emits what it yields.
+
+        `output` is the schema of the rows it yields, such as `"user string, visits long"`. `name`
+        identifies the operator's state in the location, across restarts.
+        """
+        steps = self._upstream._steps
+        operator_name = self._check_name(name or f"process-{len(steps) + 1}")
+        schema = parse_schema(output)
+        fields = [Key(f.name, f.dataType) for f in self._upstream._schema.fields]
+        event_time = self._upstream._event_time
+        operator = make_operator(operator_name, self._keys, fields, processor, schema, event_time)
+        exchange = RowExchange(
+            [(_column(k.name), k.type) for k in self._keys],
+            [_column(f.name) for f in fields],
+            None if event_time is None else _column(event_time),
+        )
+        step = OperatorStep(operator, exchange, operator.code())
+        return Stream(self._upstream._source, schema, (*steps, step))
 
     def _input(
         self, sample: DataFrame, name: str, aggregate: Aggregate
@@ -193,7 +230,7 @@ class KeyedStream:
                 "at most 100, beginning with a letter or digit."
             )
         for step in self._upstream._steps:
-            if isinstance(step, AggregateStep) and step.operator.name == name:
+            if isinstance(step, OperatorStep) and step.operator.name == name:
                 raise DuplicateNameError(
                     f"two operators are called {name!r}. Give each a name of its own: it "
                     "identifies the operator's state."
@@ -227,7 +264,7 @@ class Sinked:
         - `retain_epochs`: how many epochs stay readable.
         - `memory`: the budget of one Python worker for its index of recent changes.
         """
-        if not any(isinstance(step, AggregateStep) for step in self._upstream._steps):
+        if not any(isinstance(step, OperatorStep) for step in self._upstream._steps):
             raise UsageError(
                 "the query has no operator, so there is no state to keep. Add one, for example "
                 ".key_by('device').aggregate(n=mr.count()), or use Spark's writeStream."

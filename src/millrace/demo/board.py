@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
@@ -48,17 +49,18 @@ class EpochLine:
         ]
 
 
-HEADINGS = (
-    "epoch",
-    "rows",
-    "rows/s",
-    "latency ms",
-    "state rows",
-    "state on disk",
-    "written",
-    "shards",
-    "slowest shard ms: " + " / ".join(SHARD_PHASES),
+COLUMNS: tuple[tuple[str, str, int], ...] = (
+    ("", "epoch", 5),
+    ("", "rows", 9),
+    ("", "rows/s", 9),
+    ("latency", "ms", 7),
+    ("state", "rows", 9),
+    ("state", "on disk", 8),
+    ("bytes", "written", 8),
+    ("", "shards", 6),
+    ("slowest shard, ms:", "/".join(SHARD_PHASES), 26),
 )
+"""Heading in two lines, and width. Fixed, so that the lines above and below a mark align."""
 
 
 def size(count: int) -> str:
@@ -85,10 +87,11 @@ class Board:
     def open(self) -> Iterator[None]:
         """Show until the block ends. The last state of the table stays on the screen."""
         if not self._console.is_terminal:
-            self._console.print("  ".join(HEADINGS), soft_wrap=True)
+            self._print([above for above, _, _ in COLUMNS])
+            self._print([below for _, below, _ in COLUMNS])
             yield
             return
-        with Live(self._table(), console=self._console, auto_refresh=False) as live:
+        with Live(self._view(), console=self._console, auto_refresh=False) as live:
             self._live = live
             try:
                 yield
@@ -97,9 +100,7 @@ class Board:
 
     def add(self, line: EpochLine) -> None:
         if self._live is None:
-            cells = zip(line.cells(), HEADINGS, strict=True)
-            plain = "  ".join(cell.rjust(len(heading)) for cell, heading in cells)
-            self._console.print(plain, soft_wrap=True, highlight=False)
+            self._print(line.cells())
         self._lines.append(line)
         self._refresh()
 
@@ -115,21 +116,31 @@ class Board:
         self._status = text
         self._refresh()
 
+    def _print(self, cells: Sequence[str]) -> None:
+        columns = zip(cells, COLUMNS, strict=True)
+        plain = " ".join(cell.rjust(width) for cell, (_, _, width) in columns)
+        self._console.print(plain, soft_wrap=True, highlight=False)
+
     def _refresh(self) -> None:
         if self._live is not None:
-            self._live.update(self._table(), refresh=True)
+            self._live.update(self._view(), refresh=True)
 
-    def _table(self) -> Table:
-        table = Table(caption=self._status, caption_justify="left", expand=False)
-        for heading in HEADINGS:
-            table.add_column(heading, justify="right", no_wrap=False, overflow="fold")
+    def _view(self) -> Group:
+        parts: list[RenderableType] = [_table(header=True)]
         for line in self._lines:
             if isinstance(line, EpochLine):
+                table = parts[-1]
+                if not isinstance(table, Table):
+                    table = _table(header=False)
+                    parts.append(table)
                 table.add_row(*line.cells())
             else:
-                # A mark has no columns of its own: it stands in the widest one, in a section.
-                table.add_section()
-                blank = [""] * (len(HEADINGS) - 1)
-                table.add_row(*blank, Text(line, style="bold yellow", justify="left"))
-                table.add_section()
-        return table
+                parts.append(Rule(line, align="left", style="yellow"))
+        return Group(*parts, Text(self._status, style="dim"))
+
+
+def _table(*, header: bool) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_header=header)
+    for above, below, width in COLUMNS:
+        table.add_column(f"{above}\n{below}", justify="right", width=width, no_wrap=True)
+    return table

@@ -1,9 +1,9 @@
 """`millrace demo`: run the readings through a query, restart it half-way, check the result.
 
-The work is done in a thread of its own. Ctrl-C only sets an event that this thread looks at between
-its steps: an exception in the middle of a call to the JVM would leave the connection unusable, and
-then nothing could be stopped properly. Whatever Spark, its JVM and its workers print goes to a file,
-so the terminal belongs to the table; the file is named when something fails.
+The work is done in a thread of its own. Ctrl-C only sets an event that this thread looks at
+between its steps: an exception in the middle of a call to the JVM would leave the connection
+unusable, and then nothing could be stopped properly. Whatever Spark, its JVM and its workers print
+goes to a file, so the terminal belongs to the table; the file is named when something fails.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ from millrace.demo.readings import KEYS, OPERATOR, recomputed, totals
 CHECK_SECONDS = 5
 """Roughly what the comparison at the end takes, so that the whole fits `--seconds`."""
 
+MIN_EPOCHS = 3
+"""On a busy machine, rather late than with nothing to see: so many before and after the restart."""
+
 RETAIN_EPOCHS = 10
 POLL_SECONDS = 0.1
 INTERRUPTED = 130
@@ -59,12 +62,11 @@ class Demo:
 
     def run(self) -> None:
         """The whole story; what goes wrong is left in `failure`."""
-        started = time.monotonic()
+        end = time.monotonic() + self.seconds - CHECK_SECONDS
         try:
             self.console.print("starting Spark ...")
             self.spark = session(self.folder)
-            left = self.seconds - (time.monotonic() - started) - CHECK_SECONDS
-            self._stream(max(left, 4))
+            self._stream(end)
             if not self.stopping.is_set():
                 self._check()
         except Exception as error:
@@ -72,47 +74,52 @@ class Demo:
         finally:
             self._end()
 
-    def _stream(self, seconds: float) -> None:
-        assert self.spark is not None
+    def _stream(self, end: float) -> None:
         board = Board(self.console)
         first, second = self.parallelism, 2 * self.parallelism
         with board.open():
-            board.status("waiting for the first epoch ...")
-            self._epochs(board, first, seconds / 2, f"parallelism {first}")
+            self._epochs(board, first, end, share=0.5)
             if self.stopping.is_set():
                 return
             board.mark(
-                f"stopped at epoch {mr.open(self.location).epoch}; restarting from the location "
-                f"with parallelism {second} instead of {first}"
+                f"stopped at epoch {mr.open(self.location).epoch}; restarted from the location "
+                f"with parallelism {second}"
             )
-            self._epochs(board, second, seconds / 2, f"parallelism {second}")
+            self._epochs(board, second, end, share=1.0)
             board.status("stopped")
 
-    def _epochs(self, board: Board, parallelism: int, seconds: float, title: str) -> None:
-        """Run the query for a while, at least for one epoch, and show its epochs."""
+    def _epochs(self, board: Board, parallelism: int, end: float, share: float) -> None:
+        """Run the query for a share of the time that is left, and at least for some epochs.
+
+        The first epoch is not counted: it starts the Python workers and may compile kernels.
+        """
         assert self.spark is not None
+        board.status(f"parallelism {parallelism}: waiting for the first epoch ...")
         query = (
             totals(self.spark, self.rows_per_epoch)
             .to("noop")
             .start(self.location, parallelism=parallelism, retain_epochs=RETAIN_EPOCHS)
         )
-        shown = 0
-        end = time.monotonic() + seconds
+        shown = enough = 0
+        until: float | None = None
         try:
-            while query.is_active and not self.stopping.is_set():
+            while not self.stopping.is_set():
+                if not query.is_active:
+                    # Asked before it is stopped here: an epoch cut short then counts as a failure.
+                    raise query.exception() or mr.MillraceError("the query ended by itself")
                 shown = self._show(board, query, shown, settled=False)
-                left = end - time.monotonic()
-                if left <= 0 and shown:
-                    break
-                if shown:
-                    board.status(f"{title}, {max(left, 0):.0f} s left")
+                now = time.monotonic()
+                if shown and until is None:
+                    until = now + share * max(end - now, 2)
+                    enough = query.recent_progress()[0]["epoch"] + MIN_EPOCHS - 1
+                if until is not None:
+                    board.status(f"parallelism {parallelism}: {max(until - now, 0):.0f} s left")
+                    if now >= until and shown >= enough:
+                        break
                 time.sleep(POLL_SECONDS)
         finally:
             query.stop()
         self._show(board, query, shown, settled=True)
-        failure = query.exception() if not self.stopping.is_set() else None
-        if failure is not None and not shown:
-            raise failure
 
     def _show(self, board: Board, query: mr.Query, shown: int, *, settled: bool) -> int:
         """Show epochs that were not shown yet; Spark's own figures for one come a little later."""

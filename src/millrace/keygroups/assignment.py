@@ -56,9 +56,16 @@ class Assignment:
     @staticmethod
     def from_json(data: dict[str, Any], key_groups: int) -> Assignment:
         owners = np.full(key_groups, -1, np.int64)
+        owned = 0
         for shard, text in enumerate(data["groups"]):
-            owners[parse_ranges(text)] = shard
+            groups = parse_ranges(text)
+            owned += len(groups)
+            owners[groups[groups < key_groups]] = shard
         if (owners < 0).any():
             missing = format_ranges(np.flatnonzero(owners < 0).tolist())
             raise CorruptManifestError(f"the assignment gives key groups {missing} no owner")
+        if owned != key_groups or len(data["groups"]) != data["shards"]:
+            raise CorruptManifestError(
+                f"the assignment {data} does not give each of {key_groups} key groups one owner"
+            )
         return Assignment(int(data["shards"]), tuple(owners.tolist()))

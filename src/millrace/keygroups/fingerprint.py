@@ -13,10 +13,13 @@ is how Spark groups them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.utils import get_active_spark_context
 
 from millrace.errors import UnhashableKeyError
 from millrace.keygroups.groups import group_shift
@@ -90,7 +93,18 @@ def _parts(column: Column, data_type: T.DataType, salt: int) -> list[Column]:
         hashes = F.transform(
             column, lambda e: F.xxhash64(F.lit(salt), *_parts(e, element_type, salt))
         )
-        return [null_flag, F.size(column), hashes]
+        # Not size(): of NULL, it is -1 or NULL, depending on ANSI mode.
+        return [null_flag, F.array_size(column), hashes]
     if isinstance(data_type, T.StringType) and not data_type.isUTF8BinaryCollation():
-        return [null_flag, F.call_function("collation_key", column)]
+        return [null_flag, _collation_key(column)]
     return [null_flag, column]
+
+
+def _collation_key(column: Column) -> Column:
+    """Bytes that are equal exactly when the strings are. Spark has no function for it."""
+    jvm: Any = get_active_spark_context()._jvm
+    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    classic: Any = column
+    inner = expressions.expression(classic._jc)
+    key = jvm.org.apache.spark.sql.catalyst.expressions.CollationKey(inner)
+    return ClassicColumn(expressions.column(key))

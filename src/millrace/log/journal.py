@@ -70,7 +70,7 @@ class Journal:
     @staticmethod
     def create(store: Store, key_groups: int) -> Journal:
         """A new location; refuses one that holds other files."""
-        strangers = [p for p in store.list("") if not p.removeprefix("./").endswith(".tmp")]
+        strangers = [path for path in store.list("") if not path.endswith(".tmp")]
         if strangers and store.size(IDENTITY) is None:
             raise ForeignLocationError(
                 f"{store.url} holds files that are not Millrace's (such as {strangers[0]}). Choose "
@@ -93,7 +93,15 @@ class Journal:
     def read(self, epoch: Epoch) -> tuple[Manifest, str]:
         """One manifest and its checksum."""
         path = manifests.manifest_path(epoch)
-        return manifests.decode(self.store.read(path), f"{self.store.url}/{path}")
+        where = f"{self.store.url}/{path}"
+        manifest, checksum = manifests.decode(self.store.read(path), where)
+        if manifest.epoch != epoch or manifest.query != self.identity.query:
+            raise CorruptManifestError(
+                f"{where} is whole but is not this location's: it is epoch {manifest.epoch} of "
+                f"query {manifest.query}; this is query {self.identity.query}. Restore the file "
+                "from a backup of this location."
+            )
+        return manifest, checksum
 
     def epochs(self) -> list[Epoch]:
         """All epochs whose manifest exists, ascending."""
@@ -189,5 +197,13 @@ class Journal:
                     f"{winner.batch_id}); this run, {run}, has lost the location and stops. "
                     "Nothing is lost: only one query may run on a location, so stop one of the two."
                 ) from error
+        if trail.epoch and self.store.size(manifests.manifest_path(trail.epoch)) is None:
+            # The head is never collected: others are so far ahead that this epoch's name was free.
+            self.store.delete(path)
+            raise FencedError(
+                f"epoch {trail.epoch} of {self.store.url}, which this run, {run}, builds on, is no "
+                f"longer retained: another run has committed up to epoch {self.head()}. Nothing is "
+                "lost: only one query may run on a location, so stop one of the two."
+            )
         trail.advance(manifest, checksum)
         return manifest

@@ -1,7 +1,8 @@
 """Retention: forget old epochs, and delete what no retained manifest names.
 
-Invariant: for every retained epoch, every segment live at that epoch is kept. Files of epochs that
-are not committed yet are left alone: a shard may be writing them now.
+Invariant: for every epoch whose manifest is kept, every segment live at that epoch is kept. So an
+epoch can be opened exactly when its manifest is there. Files of epochs that are not committed yet
+are left alone: a shard may be writing them now.
 """
 
 from __future__ import annotations
@@ -22,15 +23,14 @@ class Swept:
 
 
 def collect(journal: Journal, retain: int) -> Swept:
-    """Keep the last `retain` epochs and what they need; delete the rest."""
+    """Keep the last `retain` epochs, and those back to a full manifest; delete the rest."""
     epochs = journal.epochs()
     if not epochs:
         return Swept(0, 0)
     head = epochs[-1]
-    horizon = max(epochs[0], Epoch(head - max(retain, 1) + 1))
+    horizon = _full_at(journal, epochs, Epoch(head - max(retain, 1) + 1))
     trail = journal.trail(horizon)
     keep = {entry.path for entry in trail.segments()}
-    oldest_manifest = trail.last_full
     while trail.epoch < head:
         # A segment can only become live by being added, so the horizon's plus all later additions
         # is everything any retained epoch needs.
@@ -38,7 +38,7 @@ def collect(journal: Journal, retain: int) -> Swept:
         trail.advance(manifest, checksum)
         for commit in manifest.operators.values():
             keep.update(entry.path for entry in commit.segments)
-    old_manifests = [e for e in epochs if e < oldest_manifest]
+    old_manifests = [e for e in epochs if e < horizon]
     for epoch in old_manifests:
         journal.store.delete(manifests.manifest_path(epoch))
     doomed = [
@@ -49,6 +49,16 @@ def collect(journal: Journal, retain: int) -> Swept:
     for path in doomed:
         journal.store.delete(path)
     return Swept(len(old_manifests), len(doomed))
+
+
+def _full_at(journal: Journal, epochs: list[Epoch], wanted: Epoch) -> Epoch:
+    """The newest full manifest at or before an epoch; else the oldest there is."""
+    if wanted in epochs:
+        last_full = journal.read(wanted)[0].last_full
+        if last_full in epochs:
+            return last_full
+    # A collection that was interrupted leaves manifests before the first full one.
+    return next(epoch for epoch in epochs if journal.read(epoch)[0].is_full)
 
 
 def segment_epoch(path: str) -> int:

@@ -36,7 +36,7 @@ from millrace.keygroups import format_ranges, parse_ranges
 from millrace.log.store import Store
 
 FORMAT_VERSION = 1
-PAGE_ROWS = 4096
+PAGE_ROWS = 16384
 """A page takes further key groups until it has this many rows."""
 
 INDEX_KEY = b"millrace.index"
@@ -253,6 +253,8 @@ class Segment:
             )
         self.schema = schema.remove_metadata()
         self._index = index["sections"]
+        self._spans: dict[int, list[list[PageSpan]]] = {}
+        self._places: dict[int, dict[int, tuple[int, PageSpan]]] = {}
 
     def page(self, number: int) -> pa.RecordBatch:
         """One page, verified, zero-copy."""
@@ -266,10 +268,14 @@ class Segment:
 
     def spans(self, section: int) -> list[list[PageSpan]]:
         """For each page of a section, the key groups in it."""
+        known = self._spans.get(section)
+        if known is not None:
+            return known
         index = self._index[section]
         groups = parse_ranges(index["groups"]).tolist()
         rows = index["rows"]
-        result, at = [], 0
+        result: list[list[PageSpan]] = []
+        at = 0
         for count in index["pages"]:
             spans, row = [], 0
             for i in range(at, at + count):
@@ -277,7 +283,19 @@ class Segment:
                 row += rows[i]
             result.append(spans)
             at += count
+        self._spans[section] = result
         return result
+
+    def place(self, section: int, group: int) -> tuple[int, PageSpan] | None:
+        """Which page of the section holds a key group, and where; None if it has no rows."""
+        places = self._places.get(section)
+        if places is None:
+            places = self._places[section] = {
+                span.group: (number, span)
+                for number, spans in enumerate(self.spans(section))
+                for span in spans
+            }
+        return places.get(group)
 
     def rows_per_group(self, section: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         index = self._index[section]

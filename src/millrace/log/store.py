@@ -121,23 +121,29 @@ class LocalStore:
 
     def read(self, path: str) -> bytes:
         full = self._full(path)
-        try:
-            with _explained("read", full), open(full, "rb") as file:
-                return file.read()
-        except FileNotFoundError as error:
-            raise MissingFileError(f"{full} is missing") from error
+        with _explained("read", full):
+            try:
+                with open(full, "rb") as file:
+                    return file.read()
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise MissingFileError(f"{full} is missing") from error
 
     def size(self, path: str) -> int | None:
-        try:
-            return os.stat(self._full(path)).st_size
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        full = self._full(path)
+        with _explained("look at", full):
+            try:
+                return os.stat(full).st_size
+            except (FileNotFoundError, NotADirectoryError):
+                return None
 
     def list(self, folder: str) -> list[str]:
         found = []
-        for directory, _, names in os.walk(self._full(folder)):
-            relative = os.path.relpath(directory, self.root)
-            found += [os.path.join(relative, name) for name in names]
+        full = self._full(folder)
+        with _explained("list", full):
+            # A folder that cannot be read must not look like an empty one.
+            for directory, _, names in os.walk(full, onerror=_unless_gone):
+                relative = os.path.relpath(directory, self.root)
+                found += [os.path.normpath(os.path.join(relative, name)) for name in names]
         return sorted(found)
 
     def delete(self, path: str) -> None:
@@ -182,24 +188,28 @@ class FsspecStore:
 
     def read(self, path: str) -> bytes:
         full = self._full(path)
-        try:
-            with _explained("read", full):
+        with _explained("read", full):
+            try:
                 return bytes(self._fs.cat_file(full))
-        except FileNotFoundError as error:
-            raise MissingFileError(f"{self._url}/{path} is missing") from error
+            except FileNotFoundError as error:
+                raise MissingFileError(f"{self._url}/{path} is missing") from error
 
     def size(self, path: str) -> int | None:
-        try:
-            return int(self._fs.size(self._full(path)))
-        except FileNotFoundError:
-            return None
+        full = self._full(path)
+        with _explained("look at", full):
+            try:
+                return int(self._fs.size(full))
+            except FileNotFoundError:
+                return None
 
     def list(self, folder: str) -> list[str]:
-        self._fs.invalidate_cache()
-        try:
-            found = self._fs.find(self._full(folder))
-        except FileNotFoundError:
-            return []
+        full = self._full(folder)
+        with _explained("list", full):
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.find(full)
+            except FileNotFoundError:
+                return []
         return sorted(path[len(self._root) + 1 :] for path in found)
 
     def delete(self, path: str) -> None:
@@ -229,20 +239,34 @@ def _sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+# ENOENT is what a folder that was deleted meanwhile gives, and a pseudo file system such as /proc.
+_UNWRITABLE = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.ENOENT,
+)
+
+
 @contextlib.contextmanager
 def _explained(verb: str, full: str) -> Iterator[None]:
     """Turn an operating system's error into one that says what to do."""
     try:
         yield
-    except FileNotFoundError:
-        raise
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise StoreError(
                 f"no space left to {verb} {full}. Nothing is lost: free some space and start the "
                 "query again; it goes on from the last committed epoch."
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        if error.errno in _UNWRITABLE:
             raise UnwritableLocationError(
                 f"cannot {verb} {full}: {error.strerror}. Check the permissions and that the path "
                 "is a directory on a writable file system."

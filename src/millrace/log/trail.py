@@ -38,17 +38,27 @@ class Piece:
     def section(self) -> Section:
         return self.segment.sections[self.number]
 
+    @property
+    def is_run(self) -> bool:
+        """A run speaks for epochs before its own; a delta ends with the epoch that wrote it."""
+        return not self.section.is_base and self.section.last < self.segment.epoch
+
 
 @dataclass(eq=False)
 class _LivePiece:
     piece: Piece
     covers: npt.NDArray[np.int64]
+    """What the section covers, less what runs have taken over."""
 
     @property
     def order(self) -> tuple[int, int]:
-        # A run of the same last epoch holds newer or equal rows, and comes after.
-        section = self.piece.section
-        return section.last, -section.first
+        # A run is written an epoch after its last delta, and its rows are newer or the same.
+        return self.piece.section.last, self.piece.segment.epoch
+
+    def to_json(self, segment: int) -> list[Any]:
+        covers = format_ranges(self.covers.tolist())
+        short = [segment, self.piece.number]
+        return short if covers == self.piece.section.covers else [*short, covers]
 
 
 class OperatorLog:
@@ -79,20 +89,19 @@ class OperatorLog:
             self.base_last[covers] = section.last
             self._pieces = [p for p in self._pieces if self._is_live(p)]
             return
-        if section.last - section.first > 1:
-            self._pieces = [p for p in self._pieces if not self._within(p, section, covers)]
+        if piece.is_run:
+            self._pieces = [p for p in self._pieces if self._outlives(p, section, covers)]
         self._pieces.append(_LivePiece(piece, covers))
 
     def _is_live(self, live: _LivePiece) -> bool:
         return bool((self.base_last[live.covers] < live.piece.section.last).any())
 
-    def _within(self, live: _LivePiece, run: Section, covers: npt.NDArray[np.int64]) -> bool:
-        """Whether a run speaks for everything that a piece still speaks for."""
+    def _outlives(self, live: _LivePiece, run: Section, covers: npt.NDArray[np.int64]) -> bool:
+        """Let a run take key groups over from a piece; whether the piece still speaks for some."""
         section = live.piece.section
-        if not (run.first <= section.first and section.last <= run.last):
-            return False
-        remaining = live.covers[self.base_last[live.covers] < section.last]
-        return bool(np.isin(remaining, covers, assume_unique=True).all())
+        if run.first <= section.first and section.last <= run.last:
+            live.covers = np.setdiff1d(live.covers, covers, assume_unique=True)
+        return self._is_live(live)
 
     def pieces(self, after: Epoch = Epoch(-1)) -> list[tuple[Piece, npt.NDArray[np.int64]]]:
         """Deltas and runs added after an epoch, in the order they apply, with the key groups they
@@ -121,7 +130,7 @@ class OperatorLog:
         return {
             "segments": [entry.to_json() for entry in segments.values()],
             "base": [[number[p], n, format_ranges(groups)] for (p, n), groups in base.items()],
-            "pieces": [[number[p.piece.segment.path], p.piece.number] for p in self._pieces],
+            "pieces": [p.to_json(number[p.piece.segment.path]) for p in self._pieces],
             "rows": self.rows,
             "assignment": self.assignment.to_json() if self.assignment else None,
         }
@@ -136,9 +145,10 @@ class OperatorLog:
             for group in groups.tolist():
                 log.base[group] = piece
             log.base_last[groups] = piece.section.last
-        for index, section_number in data["pieces"]:
+        for index, section_number, *narrowed in data["pieces"]:
             piece = Piece(segments[index], section_number)
-            log._pieces.append(_LivePiece(piece, parse_ranges(piece.section.covers)))
+            covers = narrowed[0] if narrowed else piece.section.covers
+            log._pieces.append(_LivePiece(piece, parse_ranges(covers)))
         log.rows = data["rows"]
         if data["assignment"] is not None:
             log.assignment = Assignment.from_json(data["assignment"], key_groups)

@@ -12,18 +12,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import types as T
 
 from millrace import types
-from millrace.errors import DuplicateNameError, SchemaChangedError
+from millrace.errors import DuplicateNameError, InvalidNameError, SchemaChangedError
 from millrace.ids import OperatorName
-from millrace.log.segment import HI, LO
-from millrace.operators.operator import Change
+from millrace.log.segment import DELETED, HI, LO
+from millrace.operators.operator import MAIN, Change, Moment, TableChange, TableLayout
 from millrace.operators.reducers import Groups, Reducer, resolve
 from millrace.state.replica import Replica
 from millrace.state.sorting import group_starts, sort_order
+from millrace.state.writing import Sweep
 
 KIND = "aggregate"
 PART = "_part"
@@ -94,6 +96,11 @@ class AggregateOperator:
     def _check_names(self) -> None:
         seen: set[str] = set()
         for field in self.state_schema.names:
+            if field.lower() in (HI, LO, DELETED):
+                raise InvalidNameError(
+                    f"operator {self.name!r} would have a column called {field!r}, which is "
+                    "reserved. Rename the aggregate, or the key column in transform()."
+                )
             if field.lower() in seen:
                 raise DuplicateNameError(
                     f"operator {self.name!r} would have two columns called {field!r}. Rename an "
@@ -145,7 +152,25 @@ class AggregateOperator:
             for j, partial in enumerate(reducer.partials(column))
         ]
 
-    def apply(self, replica: Replica, rows: pa.Table) -> Change:
+    @property
+    def tables(self) -> dict[str, TableLayout]:
+        return {MAIN: TableLayout(self.state_schema)}
+
+    @property
+    def runs_without_rows(self) -> bool:
+        return False
+
+    def no_rows(self) -> pa.Table:
+        raise NotImplementedError("an aggregate has nothing to do without rows")
+
+    def apply(
+        self,
+        replicas: dict[str, Replica],
+        rows: pa.Table,
+        groups: npt.NDArray[np.int64],
+        moment: Moment,
+    ) -> Change:
+        replica = replicas[MAIN]
         hi = _words(rows.column(HI))
         lo = _words(rows.column(LO))
         order = sort_order(hi, lo)
@@ -154,7 +179,7 @@ class AggregateOperator:
         part = np.zeros(len(order), np.int64)
         if self.needs_order:
             part = rows.column(PART).to_numpy()[order].astype(np.int64)
-        groups = Groups(starts, part)
+        grouped = Groups(starts, part)
         heads = starts[:-1]
         hi, lo = hi[heads], lo[heads]
         addresses = replica.find(hi, lo)
@@ -169,7 +194,7 @@ class AggregateOperator:
         for i, reducer in enumerate(self._reducers):
             current = replica.gather(addresses, [field.name for field in reducer.fields])
             incoming = self._incoming(rows, i, reducer, taken)
-            merged = reducer.merge(current, incoming, groups)
+            merged = reducer.merge(current, incoming, grouped)
             state += merged
             shown.append(reducer.result(merged))
         deleted = pa.array(np.zeros(len(hi), np.bool_))
@@ -177,7 +202,11 @@ class AggregateOperator:
             [pa.array(hi), pa.array(lo), deleted, *keys, *state], schema=replica.schema
         )
         output = pa.RecordBatch.from_arrays([*keys, *shown], names=self._output_names)
-        return Change(changed, output, added=int((addresses == 0).sum()))
+        added = int((addresses == 0).sum())
+        return Change({MAIN: TableChange(changed, added)}, output)
+
+    def sweep(self, table: str, moment: Moment) -> Sweep | None:
+        return None
 
     def _incoming(
         self, rows: pa.Table, index: int, reducer: Reducer, taken: pa.Array
@@ -211,10 +240,6 @@ def check_change(name: OperatorName, old: dict[str, Any], new: dict[str, Any]) -
     advice = (
         "Start the query with its old definition, or give the changed one a new checkpointLocation."
     )
-    if old["kind"] != new["kind"]:
-        raise SchemaChangedError(
-            f"operator {name!r} was a {old['kind']} and is now a {new['kind']}. {advice}"
-        )
     if old["keys"] != new["keys"]:
         raise SchemaChangedError(
             f"the key of operator {name!r} was ({_describe_keys(old)}) and is now "

@@ -1,33 +1,68 @@
 """What the runtime knows of an operator.
 
-An operator is pure: it takes a replica at a version and an epoch's rows, and gives back the rows of
+An operator is pure: it takes replicas at a version and an epoch's rows, and gives back the rows of
 state that changed and what to send on. Writing, committing and following are not its business.
-It travels as its spec, a JSON document, which also lives in the manifests: that is how a location
-can be read, and a changed query recognised, without the program that wrote it.
+Its spec, a JSON document, lives in the manifests: that is how a location can be read, and a changed
+query recognised, without the program that wrote it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import types as T
 
 from millrace.ids import OperatorName
 from millrace.state.replica import Replica
+from millrace.state.writing import Sweep
+
+MAIN = ""
+"""The table with one row per key. Other tables hold rows that belong to one of its rows."""
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """A table: its columns, and whether its rows belong to a row of the main table."""
+
+    schema: pa.Schema
+    owned: bool = False
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The epoch's time: the same however often the epoch runs."""
+
+    epoch: int
+    processing_us: int
+    watermark_us: int | None
+    late_us: int | None = None
+    """The watermark of the epoch before, by which Spark's stateful operators tell late rows."""
+
+    def of(self, time: str) -> int | None:
+        """Now, in event time or processing time."""
+        return self.watermark_us if time == "event" else self.processing_us
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """Changed rows of one table, sorted by fingerprint, in its replica's schema."""
+
+    rows: pa.RecordBatch
+    added: int
+    removed: int = 0
 
 
 @dataclass(frozen=True)
 class Change:
     """What an operator did with one shard's rows of an epoch."""
 
-    rows: pa.RecordBatch
-    """Changed rows of state, sorted by fingerprint, in the replica's schema."""
+    tables: dict[str, TableChange]
     output: pa.RecordBatch
-    added: int
-    """How many of them are new keys."""
-    removed: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
 
 
 class Operator(Protocol):
@@ -37,15 +72,35 @@ class Operator(Protocol):
     def name(self) -> OperatorName: ...
 
     @property
-    def state_schema(self) -> pa.Schema:
-        """The columns of the state, without the system's."""
+    def tables(self) -> dict[str, TableLayout]: ...
 
     @property
     def output_schema(self) -> T.StructType: ...
 
+    @property
+    def runs_without_rows(self) -> bool:
+        """Whether a shard has something to do in an epoch that brings it no rows."""
+
     def spec(self) -> dict[str, Any]: ...
 
-    def apply(self, replica: Replica, rows: pa.Table) -> Change: ...
+    def no_rows(self) -> pa.Table:
+        """No input, with the columns that input has."""
+
+    def apply(
+        self,
+        replicas: dict[str, Replica],
+        rows: pa.Table,
+        groups: npt.NDArray[np.int64],
+        moment: Moment,
+    ) -> Change: ...
+
+    def sweep(self, table: str, moment: Moment) -> Sweep | None:
+        """Tells which rows of a table have expired; None if rows of it never do."""
 
     def show(self, state: pa.RecordBatch) -> pa.RecordBatch:
-        """State as a reader wants to see it: keys and values."""
+        """Rows of the main table as a reader wants to see them: keys and values."""
+
+
+def table_name(operator: OperatorName, table: str) -> OperatorName:
+    """A table's name in the log: the main one has its operator's."""
+    return OperatorName(f"{operator}/{table}") if table else operator

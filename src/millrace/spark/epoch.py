@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,18 +19,18 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace import clock, crashpoints
-from millrace.errors import EpochFailedError
+from millrace.errors import EpochFailedError, MissingEpochError, StoppingError
 from millrace.ids import Epoch, OperatorName, Shard
 from millrace.keygroups import Assignment, format_ranges
 from millrace.log import Journal, OperatorCommit, Trail
 from millrace.log.retention import collect
-from millrace.operators import AggregateOperator
-from millrace.spark.exchange import AggregateExchange
+from millrace.operators import Operator
+from millrace.operators.operator import MAIN, table_name
 from millrace.spark.report import ReportParam, ShardReport
 from millrace.spark.session import BATCH_SETTINGS
-from millrace.spark.shard import VERSION_PROPERTY, ShardTask, shard_function
+from millrace.spark.shard import ShardTask, encode_moment, shard_function
 from millrace.spark.sinks import Sink
-from millrace.spark.template import PlanTemplate
+from millrace.spark.template import PlanTemplate, at_moment, is_bare
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,18 @@ class TransformStep:
 
 
 @dataclass(frozen=True)
-class AggregateStep:
-    """A keyed aggregate and the exchange in front of it."""
+class OperatorStep:
+    """An operator and the exchange in front of it."""
 
-    operator: AggregateOperator
-    exchange: AggregateExchange
+    operator: Operator
+    exchange: Callable[[DataFrame, Assignment], DataFrame]
+    code: bytes | None = None
+    """The operator itself, for those that a spec does not describe completely."""
+    first: Callable[[DataFrame, Assignment], DataFrame] | None = None
+    """The exchange of the location's very first epoch, if it brings more than the batch."""
 
 
-Step = TransformStep | AggregateStep
+Step = TransformStep | OperatorStep
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,8 @@ class OperatorReport:
     bytes_written: int
     merged_rows: int
     heap_bytes: int
+    counters: dict[str, int] = field(default_factory=dict)
+    """What the operator counts itself, such as late rows."""
     shard_seconds: dict[str, float] = field(default_factory=dict)
     """The slowest shard's time in each phase."""
 
@@ -101,39 +108,54 @@ class EpochRunner:
         sink: Sink,
         parallelism: int,
         options: RunnerOptions,
-        watermark: Callable[[], int | None],
+        batch_times: Callable[[], tuple[int, int | None]],
     ) -> None:
         self.run_id = clock.fresh_id()
         self.failure: BaseException | None = None
+        self.running = threading.Lock()
+        """Held while an epoch runs."""
+        self.stopping = False
         self.reports: list[EpochReport] = []
         self.journal = journal
         self.trail: Trail = journal.trail(journal.head())
         self._steps = steps
         self._sink = sink
         self._options = options
-        self._watermark = watermark
-        self._operators = [s.operator for s in steps if isinstance(s, AggregateStep)]
+        self._batch_times = batch_times
+        self._operators = [s.operator for s in steps if isinstance(s, OperatorStep)]
         self._specs = {op.name: op.spec() for op in self._operators}
         self._spec_texts = {n: json.dumps(s, sort_keys=True) for n, s in self._specs.items()}
         self._accumulator = spark.sparkContext.accumulator([], ReportParam())
         self._assignment = Assignment.even(journal.identity.key_groups, parallelism)
         self._first = True
-        self._template: PlanTemplate | None = None
-        # A user's function between operators may give another plan for every batch.
-        self._templated = not any(isinstance(s, TransformStep) for s in steps)
+        self._templates: dict[OperatorName, PlanTemplate] = {}
         self._crash_pid = os.getpid() if crashpoints.VARIABLE in os.environ else None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """What Spark calls for every micro-batch."""
-        try:
-            self._run(df, batch_id)
-        except BaseException as error:
-            self.failure = error
-            raise
+        if self.stopping:
+            raise StoppingError("the query is being stopped; this batch runs after its next start.")
+        with self.running:
+            try:
+                self._run(df, batch_id)
+            except BaseException as error:
+                self.failure = error
+                raise
 
     def _run(self, df: DataFrame, batch_id: int) -> None:
-        if self.trail.batch_id is not None and batch_id <= self.trail.batch_id:
+        if self._first:
+            # Another driver may have gone on between this query's start and its first batch.
+            self.trail = self.journal.trail(self.journal.head())
+        expected = 0 if self.trail.batch_id is None else self.trail.batch_id + 1
+        if batch_id < expected:
             return
+        if batch_id > expected:
+            raise MissingEpochError(
+                f"Spark is at batch {batch_id}, but the last manifest of {self.journal.store.url}, "
+                f"of epoch {self.trail.epoch}, ends before batch {expected}: the manifests in "
+                "between are missing, and going on would lose their rows. Restore the folder "
+                "'manifests' and 'segments' from a backup, or start over at a new location."
+            )
         started = clock.stopwatch()
         phases: dict[str, float] = {}
         epoch = Epoch(self.trail.epoch + 1)
@@ -141,8 +163,12 @@ class EpochRunner:
             for key, value in BATCH_SETTINGS.items():
                 df.sparkSession.conf.set(key, value)
         self._accumulator.value = []
-        df.sparkSession.sparkContext.setLocalProperty(VERSION_PROPERTY, str(self.trail.epoch))
-        output = self._plan(df)
+        time_ms, watermark = self._batch_times()
+        watermark_us = None if watermark is None else watermark * 1000
+        before = self.trail.watermark_ms
+        late_us = None if before is None else before * 1000
+        moment = encode_moment(self.trail.epoch, time_ms * 1000, watermark_us, late_us)
+        output = self._plan(df, moment)
         phases["plan"] = clock.stopwatch() - started
         crashpoints.reach(crashpoints.BEFORE_SINK, epoch)
         at = clock.stopwatch()
@@ -152,13 +178,12 @@ class EpochRunner:
         at = clock.stopwatch()
         reports = self._collect_reports(epoch)
         crashpoints.reach(crashpoints.BEFORE_MANIFEST, epoch)
-        watermark = self._watermark()
         self.journal.commit(
             self.trail,
             run=self.run_id,
             batch_id=batch_id,
             watermark_ms=watermark,
-            operators={op.name: self._commit(op.name, reports) for op in self._operators},
+            operators=self._commits(reports),
             specs=self._specs,
             full=self._first,
         )
@@ -182,32 +207,43 @@ class EpochRunner:
         )
         crashpoints.reach(crashpoints.BEFORE_COMMIT, epoch)
 
-    def _plan(self, df: DataFrame) -> DataFrame:
-        if not self._templated:
-            return self._build(df)
-        if self._template is None:
-            self._template = PlanTemplate(df, self._build)
-            self._templated = self._template.usable
-            if not self._templated:
-                return self._build(df)
-        return self._template.over(df)
-
-    def _build(self, df: DataFrame) -> DataFrame:
+    def _plan(self, df: DataFrame, moment: str) -> DataFrame:
         for step in self._steps:
             if isinstance(step, TransformStep):
                 df = step.function(df)
             else:
-                routed = step.exchange(df, self._assignment)
-                function: Any = shard_function(self._task(step.operator), self._accumulator)
-                df = routed.mapInArrow(function, step.operator.output_schema)
+                df = self._plan_operator(step, df, moment)
         return df
 
-    def _task(self, operator: AggregateOperator) -> ShardTask:
+    def _plan_operator(self, step: OperatorStep, df: DataFrame, moment: str) -> DataFrame:
+        # A user's function may give another plan for every batch; rows as they come cannot.
+        if self._exchange(step) is not step.exchange or not is_bare(df):
+            return at_moment(self._build(step, df), moment)
+        name = step.operator.name
+        template = self._templates.get(name)
+        if template is None:
+            template = PlanTemplate(df, lambda batch: self._build(step, batch))
+            self._templates[name] = template
+        return template.over(df, moment)
+
+    def _exchange(self, step: OperatorStep) -> Callable[[DataFrame, Assignment], DataFrame]:
+        if self.trail.epoch == 0 and step.first is not None:
+            return step.first
+        return step.exchange
+
+    def _build(self, step: OperatorStep, df: DataFrame) -> DataFrame:
+        routed = self._exchange(step)(df, self._assignment)
+        task = self._task(step.operator, step.code)
+        function: Any = shard_function(task, self._accumulator)
+        return routed.mapInArrow(function, step.operator.output_schema)
+
+    def _task(self, operator: Operator, code: bytes | None) -> ShardTask:
         return ShardTask(
             location=self.journal.store.url,
             query=self.journal.identity.query,
             operator=operator.name,
             spec=self._spec_texts[operator.name],
+            code=code,
             key_groups=self.journal.identity.key_groups,
             groups=tuple(
                 format_ranges(self._assignment.groups_of(Shard(s)).tolist())
@@ -235,27 +271,41 @@ class EpochRunner:
                 )
         return found
 
-    def _commit(
-        self, name: OperatorName, reports: dict[OperatorName, dict[Shard, ShardReport]]
-    ) -> OperatorCommit:
-        mine = [reports[name][s] for s in sorted(reports[name])]
-        rows = self.trail.operator(name).rows + sum(r.added_rows - r.removed_rows for r in mine)
-        segments = tuple(r.segment for r in mine if r.segment is not None)
-        return OperatorCommit(self._assignment, segments, rows)
+    def _commits(
+        self, reports: dict[OperatorName, dict[Shard, ShardReport]]
+    ) -> dict[OperatorName, OperatorCommit]:
+        """What the epoch did to every table that it changed, and to every main table."""
+        commits: dict[OperatorName, OperatorCommit] = {}
+        for operator in self._operators:
+            shards = [reports[operator.name][s] for s in sorted(reports[operator.name])]
+            for table in operator.tables:
+                written = [r.tables[table] for r in shards if table in r.tables]
+                if written or table == MAIN:
+                    name = table_name(operator.name, table)
+                    grown = sum(w.added_rows - w.removed_rows for w in written)
+                    commits[name] = OperatorCommit(
+                        self._assignment,
+                        tuple(w.segment for w in written),
+                        self.trail.operator(name).rows + grown,
+                    )
+        return commits
 
     def _operator_report(
         self, name: OperatorName, reports: dict[OperatorName, dict[Shard, ShardReport]]
     ) -> OperatorReport:
         mine = list(reports[name].values())
+        written = [w for r in mine for w in r.tables.values()]
         phases = sorted({phase for r in mine for phase in r.seconds})
+        counters = sorted({counter for r in mine for counter in r.counters})
         return OperatorReport(
             shards=len(mine),
             input_rows=sum(r.input_rows for r in mine),
-            num_rows_updated=sum(r.changed_rows for r in mine),
+            num_rows_updated=sum(r.tables[MAIN].changed_rows for r in mine if MAIN in r.tables),
             num_rows_total=self.trail.operator(name).rows,
-            bytes_written=sum(r.segment.bytes for r in mine if r.segment),
-            merged_rows=sum(r.merged_rows for r in mine),
+            bytes_written=sum(w.segment.bytes for w in written),
+            merged_rows=sum(w.merged_rows for w in written),
             heap_bytes=max(r.heap_bytes for r in mine),
+            counters={c: sum(r.counters.get(c, 0) for r in mine) for c in counters},
             shard_seconds={p: max(r.seconds.get(p, 0.0) for r in mine) for p in phases},
         )
 

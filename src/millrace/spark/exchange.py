@@ -13,11 +13,14 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from millrace.keygroups import Assignment
 from millrace.keygroups.fingerprint import fingerprint, key_group
 from millrace.log.segment import HI, LO
 from millrace.operators.aggregate import PART, AggregateOperator, key_names
+from millrace.processors.rows import EVENT
+from millrace.spark.template import is_bare
 
 
 def combine(df: DataFrame, keys: Sequence[Column], partials: Sequence[Column]) -> DataFrame:
@@ -31,10 +34,8 @@ def _claim_clustered(df: DataFrame) -> DataFrame:
     jvm: Any = spark._jvm
     execution = df._jdf.queryExecution()
     plan = execution.analyzed()
-    # A batch from foreachBatch is a LogicalRDD already; anything on top of it is run as part of
-    # this plan's first stage.
-    bare = plan.getClass().getSimpleName() == "LogicalRDD"
-    rdd = plan.rdd() if bare else execution.toRdd()
+    # Bare rows are taken as they are; anything on top of them runs in this plan's first stage.
+    rdd = plan.rdd() if is_bare(df) else execution.toRdd()
     nil = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
     none = jvm.scala.Option.empty()
     physical = jvm.org.apache.spark.sql.catalyst.plans.physical
@@ -56,6 +57,18 @@ def route(hi: Column, assignment: Assignment) -> Column:
     return F.element_at(owners, group + F.lit(1))
 
 
+class _Router:
+    """Sends rows to shards; the expression is built once per assignment."""
+
+    def __init__(self) -> None:
+        self._route: tuple[Assignment, Column] | None = None
+
+    def __call__(self, df: DataFrame, assignment: Assignment) -> DataFrame:
+        if self._route is None or self._route[0] != assignment:
+            self._route = (assignment, route(F.col(HI), assignment))
+        return df.repartitionById(assignment.shards, self._route[1])
+
+
 class AggregateExchange:
     """The exchange in front of an aggregate. Expressions are built once and used every epoch."""
 
@@ -70,10 +83,29 @@ class AggregateExchange:
         self._columns = [hi.alias(HI), lo.alias(LO), F.col("*")]
         if operator.needs_order:
             self._columns.append(F.spark_partition_id().alias(PART))
-        self._route: tuple[Assignment, Column] | None = None
+        self._router = _Router()
 
     def __call__(self, df: DataFrame, assignment: Assignment) -> DataFrame:
-        if self._route is None or self._route[0] != assignment:
-            self._route = (assignment, route(F.col(HI), assignment))
         combined = combine(df, self._keys, self._partials).select(*self._columns)
-        return combined.repartitionById(assignment.shards, self._route[1])
+        return self._router(combined, assignment)
+
+
+class RowExchange:
+    """The exchange in front of a processor: whole rows, as they are."""
+
+    def __init__(
+        self,
+        keys: Sequence[tuple[Column, T.DataType]],
+        fields: Sequence[Column],
+        event_time: Column | None,
+    ) -> None:
+        hi, lo = fingerprint(keys)
+        self._columns = [hi.alias(HI), lo.alias(LO), F.spark_partition_id().alias(PART)]
+        self._columns += [column.alias(f"_k{i}") for i, (column, _) in enumerate(keys)]
+        self._columns += [column.alias(f"_c{i}") for i, column in enumerate(fields)]
+        if event_time is not None:
+            self._columns.append(F.unix_micros(event_time.cast("timestamp")).alias(EVENT))
+        self._router = _Router()
+
+    def __call__(self, df: DataFrame, assignment: Assignment) -> DataFrame:
+        return self._router(df.select(*self._columns), assignment)

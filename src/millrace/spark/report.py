@@ -1,4 +1,4 @@
-"""What a shard tells the driver: its segment, its counts, its times. Carried by an accumulator."""
+"""What a shard tells the driver: its segments, its counts, its times. Carried by an accumulator."""
 
 from __future__ import annotations
 
@@ -11,19 +11,28 @@ from millrace.log.segment import SegmentEntry
 
 
 @dataclass(frozen=True)
+class TableReport:
+    """What a shard wrote to one table."""
+
+    segment: SegmentEntry
+    changed_rows: int
+    added_rows: int
+    removed_rows: int
+    merged_rows: int
+    expired_rows: int = 0
+
+
+@dataclass(frozen=True)
 class ShardReport:
     """One successful attempt of one shard in one epoch."""
 
     operator: OperatorName
     epoch: Epoch
     shard: Shard
-    segment: SegmentEntry | None
+    tables: dict[str, TableReport]
     input_rows: int
-    changed_rows: int
-    added_rows: int
-    removed_rows: int
-    merged_rows: int
     heap_bytes: int
+    counters: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
 

@@ -1,15 +1,15 @@
-"""A shard: one Spark task that reads version v and writes a segment of version v + 1.
+"""A shard: one Spark task that reads version v and writes segments of version v + 1.
 
 It runs inside `mapInArrow`, in a Python worker. It changes nothing that exists: running it twice,
 on two executors, or half-way, harms nothing, because only the manifest makes a segment real.
-The segment is written while the output goes back to Spark, and is durable before the report is
-sent.
+Segments are written while the output goes back to Spark, and are durable before the report is sent.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,16 +24,18 @@ from millrace import clock, crashpoints
 from millrace.errors import EpochFailedError
 from millrace.ids import Epoch, OperatorName, Shard
 from millrace.keygroups import group_shift, parse_ranges
-from millrace.log.segment import SectionData, SegmentEntry, encode_segment, segment_path
+from millrace.log.segment import segment_path
 from millrace.log.store import open_store
-from millrace.operators import Change, Operator, from_spec
-from millrace.spark.report import ShardReport
+from millrace.operators import Change, Moment, Operator, from_spec
+from millrace.operators.operator import table_name
+from millrace.spark.report import ShardReport, TableReport
 from millrace.state import cache
 from millrace.state.replica import Replica
 from millrace.state.sorting import count_groups
+from millrace.state.writing import compose_segment
 
-VERSION_PROPERTY = "millrace.version"
-"""The job's local property that says which version its shards read."""
+MOMENT_PROPERTY = "millrace.moment"
+"""The task's local property with what differs between epochs: version, time and watermark."""
 
 OUTPUT_ROWS = 65536
 """Rows per record batch that goes back to Spark."""
@@ -47,6 +49,8 @@ class ShardTask:
     query: str
     operator: OperatorName
     spec: str
+    code: bytes | None
+    """The operator itself, for those that a spec does not describe completely."""
     key_groups: int
     groups: tuple[str, ...]
     """The key groups of each shard, as ranges."""
@@ -66,8 +70,19 @@ def shard_function(
     return functools.partial(_run, task, reports)
 
 
+def encode_moment(
+    version: Epoch, processing_us: int, watermark_us: int | None, late_us: int | None
+) -> str:
+    return json.dumps([version, processing_us, watermark_us, late_us])
+
+
 @functools.lru_cache(maxsize=64)
-def _operator(name: OperatorName, spec: str, ansi: bool) -> Operator:
+def _operator(name: OperatorName, spec: str, code: bytes | None, ansi: bool) -> Operator:
+    if code is not None:
+        # The query's own program, shipped by its driver with the task; never read from a location.
+        cls, arguments = pickle.loads(code)
+        operator: Operator = cls(*arguments)
+        return operator
     return from_spec(name, json.loads(spec), ansi=ansi)
 
 
@@ -75,102 +90,112 @@ def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batc
     context = TaskContext.get()
     assert context is not None
     shard = Shard(context.partitionId())
-    version = Epoch(int(context.getLocalProperty(VERSION_PROPERTY) or -1))
-    groups = parse_ranges(task.groups[shard])
+    version, processing_us, watermark_us, late_us = json.loads(
+        context.getLocalProperty(MOMENT_PROPERTY) or "null"
+    )
+    moment = Moment(version + 1, processing_us, watermark_us, late_us)
     watch = _Stopwatch()
     rows = [batch for batch in batches if batch.num_rows]
     watch.lap("input")
-    if not rows:
-        reports.add([_report(task, version, shard, None, None, 0, 0, watch)])
+    operator = _operator(task.operator, task.spec, task.code, task.ansi)
+    if not rows and not operator.runs_without_rows:
+        reports.add([_report(task, moment, shard, {}, {}, 0, watch)])
         return
-    operator = _operator(task.operator, task.spec, task.ansi)
-    replica = cache.replica_at(
-        task.location,
-        task.query,
-        task.key_groups,
-        task.operator,
-        operator.state_schema,
-        version,
-        groups,
-    )
+    groups = parse_ranges(task.groups[shard])
+    held = cache.Cache(task.location, task.query, task.key_groups, Epoch(version))
+    replicas = {
+        table: held.replica(table_name(task.operator, table), layout.schema, layout.owned, groups)
+        for table, layout in operator.tables.items()
+    }
     watch.lap("follow")
-    table = pa.Table.from_batches(rows)
-    change = operator.apply(replica, table)
+    table = pa.Table.from_batches(rows) if rows else operator.no_rows()
+    change = operator.apply(replicas, table, groups, moment)
     _check_routing(task, shard, groups, change)
     watch.lap("apply")
     with ThreadPoolExecutor(1, thread_name_prefix="millrace-segment") as writer:
-        writing = writer.submit(_write_segment, task, shard, groups, replica, change)
+        writing = writer.submit(
+            _write_segments, task, operator, shard, groups, replicas, change, moment
+        )
         for start in range(0, change.output.num_rows, OUTPUT_ROWS):
             yield change.output.slice(start, OUTPUT_ROWS)
         watch.lap("output")
-        entry, merged = writing.result()
+        written = writing.result()
     watch.lap("segment")
-    reports.add([_report(task, version, shard, entry, change, table.num_rows, merged, watch)])
-    crashpoints.reach(crashpoints.AFTER_SEGMENT, version + 1, task.driver)
+    reports.add([_report(task, moment, shard, written, change.counters, table.num_rows, watch)])
+    crashpoints.reach(crashpoints.AFTER_SEGMENT, moment.epoch, task.driver)
 
 
-def _write_segment(
+def _write_segments(
     task: ShardTask,
+    operator: Operator,
     shard: Shard,
     groups: npt.NDArray[np.int64],
-    replica: Replica,
+    replicas: dict[str, Replica],
     change: Change,
-) -> tuple[SegmentEntry, int]:
-    sections: list[SectionData] = replica.delta(change.rows)
-    merging = replica.plan_merges(groups, change.rows.num_rows, task.index_budget)
-    merged = 0
-    if len(merging):
-        base = replica.merged(merging)
-        merged = base.rows.num_rows
-        sections.append(base)
-    run = replica.run(np.setdiff1d(groups, merging))
-    if run is not None:
-        sections.append(run)
-        merged += run.rows.num_rows
-    epoch = Epoch(replica.version + 1)
-    path = segment_path(task.operator, epoch, shard, clock.fresh_id()[:12])
-    buffer, entry = encode_segment(path, epoch, sections)
-    open_store(task.location).put(path, memoryview(buffer))
-    return entry, merged
+    moment: Moment,
+) -> dict[str, TableReport]:
+    store = open_store(task.location)
+    # One budget for all tables of an operator.
+    budget = task.index_budget // len(replicas)
+    reports = {}
+    for table, changed in change.tables.items():
+        if not changed.rows.num_rows:
+            continue
+        name = table_name(task.operator, table)
+        path = segment_path(name, Epoch(moment.epoch), shard, clock.fresh_id()[:12])
+        sweep = operator.sweep(table, moment)
+        written = compose_segment(replicas[table], path, changed.rows, groups, budget, sweep)
+        store.put(path, memoryview(written.buffer))
+        reports[table] = TableReport(
+            segment=written.entry,
+            changed_rows=changed.rows.num_rows,
+            added_rows=changed.added,
+            removed_rows=changed.removed + written.swept_rows,
+            merged_rows=written.merged_rows,
+            expired_rows=written.swept_rows,
+        )
+    return reports
 
 
 def _check_routing(
     task: ShardTask, shard: Shard, groups: npt.NDArray[np.int64], change: Change
 ) -> None:
-    hi = change.rows.column(0).to_numpy()
-    counts = count_groups(hi, np.uint64(group_shift(task.key_groups)), task.key_groups)
-    counts[groups] = 0
-    if counts.any():
-        raise EpochFailedError(
-            f"shard {shard} of operator {task.operator!r} got rows of key group "
-            f"{int(counts.argmax())}, which it does not own. This is a bug in Millrace; nothing "
-            "was committed."
-        )
+    for changed in change.tables.values():
+        hi = changed.rows.column(0).to_numpy()
+        counts = count_groups(hi, np.uint64(group_shift(task.key_groups)), task.key_groups)
+        counts[groups] = 0
+        if counts.any():
+            raise EpochFailedError(
+                f"shard {shard} of operator {task.operator!r} got rows of key group "
+                f"{int(counts.argmax())}, which it does not own. This is a bug in Millrace; "
+                "nothing was committed."
+            )
 
 
 def _report(
     task: ShardTask,
-    version: Epoch,
+    moment: Moment,
     shard: Shard,
-    entry: SegmentEntry | None,
-    change: Change | None,
+    tables: dict[str, TableReport],
+    counters: dict[str, int],
     input_rows: int,
-    merged_rows: int,
     watch: _Stopwatch,
 ) -> ShardReport:
     return ShardReport(
         operator=task.operator,
-        epoch=Epoch(version + 1),
+        epoch=Epoch(moment.epoch),
         shard=shard,
-        segment=entry,
+        tables=tables,
         input_rows=input_rows,
-        changed_rows=change.rows.num_rows if change else 0,
-        added_rows=change.added if change else 0,
-        removed_rows=change.removed if change else 0,
-        merged_rows=merged_rows,
         heap_bytes=cache.heap_bytes(),
+        counters=_with_expired(counters, tables),
         seconds=watch.laps,
     )
+
+
+def _with_expired(counters: dict[str, int], tables: dict[str, TableReport]) -> dict[str, int]:
+    swept = sum(report.expired_rows for report in tables.values())
+    return counters | {"expired": counters.get("expired", 0) + swept} if swept else counters
 
 
 class _Stopwatch:

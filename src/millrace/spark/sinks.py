@@ -19,6 +19,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from millrace import clock
 from millrace.errors import SinkError
 
 BatchFunction = Callable[[DataFrame, int], None]
@@ -114,8 +115,9 @@ class Memory:
 class Files:
     """A directory per batch, `batch_id=12`, which appears whole and once.
 
-    A batch is written beside its place and renamed into it. A batch that is there already, because
-    the driver died after the rename, is not written again.
+    A batch is written beside its place and renamed into it, which fails if the place is taken. A
+    batch that is there already is not written again: the driver died after the rename, or another
+    driver took the location over while this one was writing.
     """
 
     FORMATS = ("parquet", "orc", "json", "csv")
@@ -126,7 +128,10 @@ class Files:
         self._format = file_format
         self._path = path
         self._options = options
+        self._run = clock.fresh_id()[:12]
         self._fs: Any = None
+        self._context: Any = None
+        self._gateway: Any = None
         self._jvm: Any = None
 
     def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
@@ -136,10 +141,14 @@ class Files:
                 "directories. Rename it with transform()."
             )
         self._jvm = spark._jvm
+        self._gateway = spark.sparkContext._gateway
         configuration = spark._jsparkSession.sessionState().newHadoopConf()
         root = self._jpath(self._path)
         try:
             self._fs = root.getFileSystem(configuration)
+            self._context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+                self._fs.getUri(), configuration
+            )
             self._fs.mkdirs(root)
             self._claim(query)
             self._fs.delete(self._jpath(f"{self._path}/_staging"), True)
@@ -170,29 +179,45 @@ class Files:
                     "own."
                 )
             return
-        if len(self._fs.listStatus(self._jpath(self._path))):
+        present = [s.getPath().getName() for s in self._fs.listStatus(self._jpath(self._path))]
+        if any(name != "_staging" for name in present):
             raise SinkError(
                 f"the sink's path {self._path} is not empty and was not written by Millrace. "
                 "Choose an empty directory."
             )
-        stream = self._fs.create(mark, False)
+        # Written aside and renamed: a crash in between leaves no half-written owner.
+        draft = self._jpath(f"{self._path}/_staging/{self._run}-owner")
+        stream = self._fs.create(draft, False)
         try:
             stream.write(json.dumps({"query": query}).encode())
         finally:
             stream.close()
+        if not self._fs.rename(draft, mark):
+            raise SinkError(f"could not create {mark}. Check the path and its permissions.")
 
     def write(self, df: DataFrame, batch_id: int) -> None:
         final = self._jpath(f"{self._path}/{self.PARTITION}={batch_id}")
         if self._fs.exists(final):
             run(df)
             return
-        staging = f"{self._path}/_staging/{batch_id}"
+        staging = f"{self._path}/_staging/{self._run}-{batch_id}"
         df.write.format(self._format).options(**self._options).mode("overwrite").save(staging)
-        if not self._fs.rename(self._jpath(staging), final):
+        try:
+            self._move(self._jpath(staging), final)
+        except Exception as error:
+            if self._fs.exists(final):
+                self._fs.delete(self._jpath(staging), True)
+                return
             raise SinkError(
-                f"could not move batch {batch_id} into {final}. Nothing is lost: fix the path and "
-                "start the query again."
-            )
+                f"could not move batch {batch_id} into {final}: {_first_line(error)}. Nothing is "
+                "lost: fix the path and start the query again."
+            ) from error
+
+    def _move(self, source: Any, target: Any) -> None:
+        # FileSystem.rename would move the directory into one that is there already.
+        mode = getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename")
+        options = self._gateway.new_array(mode, 0)
+        self._context.rename(source, target, options)
 
 
 def make_sink(name: str, options: dict[str, Any]) -> Sink:

@@ -1,12 +1,12 @@
-"""Planning an epoch once: later epochs run the same physical plan over their own rows.
+"""Planning an operator once: later epochs run the same physical plan over their own rows.
 
 Analysing, optimising and planning the same few expressions takes longer than running a small epoch.
 The batches of a query have the same schema, so the plan of the first one serves all: only the scan
-at its bottom is replaced. What differs between epochs reaches the shards by a local property of the
-job, not by the plan.
+at its bottom is replaced. What differs between epochs is bound to the rows, not to the plan.
 
-This holds only if nothing else in the plan depends on the batch, so a query whose own functions run
-between operators is planned anew every time.
+This holds only if nothing else in the plan depends on the batch. So a template starts from *bare*
+rows: a batch as Spark hands it over, or another template's output, but not what a user's function
+made of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from millrace.errors import EpochFailedError
 from millrace.spark import jvm
+from millrace.spark.shard import MOMENT_PROPERTY
 
 
 class PlanTemplate:
@@ -27,17 +29,34 @@ class PlanTemplate:
         output: Any = build(batch)._jdf
         self._plan = output.queryExecution().executedPlan()
         self._schema = output.schema()
-        self.usable = _rows(batch) is not None and self._java.scans(self._plan) == 1
+        scans = self._java.scans(self._plan)
+        if scans != 1:
+            raise EpochFailedError(
+                f"the plan of an operator has {scans} scans of its batch where one was expected. "
+                "This is a bug in Millrace; nothing was committed."
+            )
 
-    def over(self, batch: DataFrame) -> DataFrame:
-        """The output over another batch."""
-        rows = self._java.run(self._plan, _rows(batch))
-        session: Any = batch._jdf.sparkSession()
-        frame = session.internalCreateDataFrame(rows, self._schema, False)
-        return DataFrame(frame, batch.sparkSession)
+    def over(self, batch: DataFrame, moment: str) -> DataFrame:
+        """The output over another batch, at a moment."""
+        plan: Any = batch._jdf.queryExecution().analyzed()
+        rows = self._java.run(self._plan, plan.rdd())
+        return _bound(batch, rows, self._schema, moment)
 
 
-def _rows(batch: DataFrame) -> Any | None:
-    """The rows of a frame as Spark hands it to foreachBatch; None for any other frame."""
+def at_moment(output: DataFrame, moment: str) -> DataFrame:
+    """A frame whose tasks know a moment."""
+    frame: Any = output._jdf
+    return _bound(output, frame.queryExecution().toRdd(), frame.schema(), moment)
+
+
+def _bound(frame: DataFrame, rows: Any, schema: Any, moment: str) -> DataFrame:
+    spark = frame.sparkSession
+    bound = jvm.load(spark).MomentRdd(rows, MOMENT_PROPERTY, moment)
+    session: Any = frame._jdf.sparkSession()
+    return DataFrame(session.internalCreateDataFrame(bound, schema, False), spark)
+
+
+def is_bare(batch: DataFrame) -> bool:
+    """Whether a frame is nothing but rows."""
     plan: Any = batch._jdf.queryExecution().analyzed()
-    return plan.rdd() if plan.getClass().getSimpleName() == "LogicalRDD" else None
+    return bool(plan.getClass().getSimpleName() == "LogicalRDD")

@@ -112,6 +112,16 @@ def find(
             entry = directory_pointers[group] + bucket * np.uint64(4)
             row = np.int64(load_u32(entry))
             last = np.int64(load_u32(entry + np.uint64(4)))
+            # Entries of one collection have almost the same fingerprint: buckets can be large.
+            while last - row > 16:
+                middle = (row + last) // 2
+                there = load_u64(base_hi[group] + np.uint64(middle) * word)
+                if there < hi[i] or (
+                    there == hi[i] and load_u64(base_lo[group] + np.uint64(middle) * word) < lo[i]
+                ):
+                    row = middle + 1
+                else:
+                    last = middle + 1
             while row < last:
                 there = load_u64(base_hi[group] + np.uint64(row) * word)
                 if there > hi[i]:

@@ -31,35 +31,39 @@ class _Held:
 _held: dict[tuple[str, str], _Held] = {}
 
 
-def replica_at(
-    location: str,
-    query: str,
-    key_groups: int,
-    operator: OperatorName,
-    schema: pa.Schema,
-    version: Epoch,
-    groups: Int64Array,
-) -> Replica:
-    """This process's replica of an operator, with some key groups at a version."""
-    held = _held.get((location, query))
-    if held is None or held.trail.epoch > version:
-        # Another query at the same path, or a task older than what this process has seen.
-        journal = Journal(open_store(location), Identity(query, key_groups, 0))
-        held = _Held(journal, journal.trail(version), {})
-        for key in [k for k in _held if k[0] == location]:
-            del _held[key]
-        _held[location, query] = held
-    held.journal.follow(held.trail, version)
-    key = (operator, str(schema))
-    replica = held.replicas.get(key)
-    if replica is None:
-        held.replicas = {k: r for k, r in held.replicas.items() if k[0] != operator}
-        replica = held.replicas[key] = Replica(held.journal.store, schema, key_groups)
-    replica.follow(held.trail.operator(operator), version, groups)
-    for group in replica.held():
-        if replica.lag(int(group)) > FORGET_AFTER:
-            replica.forget(group.reshape(1))
-    return replica
+class Cache:
+    """This process's replicas of one location, at a version."""
+
+    def __init__(self, location: str, query: str, key_groups: int, version: Epoch) -> None:
+        held = _held.get((location, query))
+        if held is None or held.trail.epoch > version:
+            # Another query at the same path, or a task older than what this process has seen.
+            journal = Journal(open_store(location), Identity(query, key_groups, 0))
+            held = _Held(journal, journal.trail(version), {})
+            for key in [k for k in _held if k[0] == location]:
+                del _held[key]
+            _held[location, query] = held
+        held.journal.follow(held.trail, version)
+        self._held = held
+        self._version = version
+
+    def replica(
+        self, table: OperatorName, schema: pa.Schema, owned: bool, groups: Int64Array
+    ) -> Replica:
+        """The replica of a table, with some key groups at the version."""
+        held = self._held
+        key = (table, str(schema))
+        replica = held.replicas.get(key)
+        if replica is None:
+            held.replicas = {k: r for k, r in held.replicas.items() if k[0] != table}
+            key_groups = held.trail.key_groups
+            replica = Replica(held.journal.store, schema, key_groups, owned=owned)
+            held.replicas[key] = replica
+        replica.follow(held.trail.operator(table), self._version, groups)
+        for group in replica.held():
+            if replica.lag(int(group)) > FORGET_AFTER:
+                replica.forget(group.reshape(1))
+        return replica
 
 
 def heap_bytes() -> int:

@@ -12,6 +12,7 @@ the column was added, gives NULLs.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,9 @@ UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 BoolArray = npt.NDArray[np.bool_]
+
+_SERIALS = itertools.count(1)
+"""No two chunks of a process have the same, whichever replica they belong to."""
 
 ROW_BITS = 40
 ROW_MASK = (1 << ROW_BITS) - 1
@@ -49,18 +53,21 @@ class Addresses:
         return len(self.chunk)
 
 
-class _Pointers:
+class Pointers:
     """A growing table of buffer addresses, one per chunk; 0 where there is no buffer."""
 
     def __init__(self) -> None:
         self.array: UInt64Array = np.zeros(16, np.uint64)
 
     def set(self, chunk: int, buffer: pa.Buffer | None) -> None:
+        self.set_address(chunk, buffer.address if buffer is not None and buffer.size else 0)
+
+    def set_address(self, chunk: int, address: int) -> None:
         if chunk >= len(self.array):
             grown = np.zeros(max(chunk + 1, 2 * len(self.array)), np.uint64)
             grown[: len(self.array)] = self.array
             self.array = grown
-        self.array[chunk] = buffer.address if buffer is not None and buffer.size else 0
+        self.array[chunk] = address
 
 
 class _Reader:
@@ -68,8 +75,8 @@ class _Reader:
 
     def __init__(self, data_type: pa.DataType) -> None:
         self.type = data_type
-        self.validity = _Pointers()
-        self.present = _Pointers()
+        self.validity = Pointers()
+        self.present = Pointers()
 
     def set(self, chunk: int, array: pa.Array | None) -> None:
         buffers = array.buffers() if array is not None else [None]
@@ -79,8 +86,7 @@ class _Reader:
         self._set(chunk, array, buffers)
 
     def _mark(self, chunk: int, present: bool) -> None:
-        self.present.set(chunk, None)
-        self.present.array[chunk] = 1 if present else 0
+        self.present.set_address(chunk, 1 if present else 0)
 
     def _set(self, chunk: int, array: pa.Array | None, buffers: Sequence[pa.Buffer | None]) -> None:
         raise NotImplementedError
@@ -98,7 +104,7 @@ class _Fixed(_Reader):
 
     def __init__(self, data_type: pa.DataType) -> None:
         super().__init__(data_type)
-        self.values = _Pointers()
+        self.values = Pointers()
         self.width = data_type.bit_width // 8
 
     def _set(self, chunk: int, array: pa.Array | None, buffers: Sequence[pa.Buffer | None]) -> None:
@@ -120,7 +126,7 @@ class _Fixed(_Reader):
 class _Bits(_Reader):
     def __init__(self, data_type: pa.DataType) -> None:
         super().__init__(data_type)
-        self.values = _Pointers()
+        self.values = Pointers()
 
     def _set(self, chunk: int, array: pa.Array | None, buffers: Sequence[pa.Buffer | None]) -> None:
         self.values.set(chunk, buffers[1] if array is not None else None)
@@ -135,8 +141,8 @@ class _Binary(_Reader):
 
     def __init__(self, data_type: pa.DataType) -> None:
         super().__init__(data_type)
-        self.offsets = _Pointers()
-        self.values = _Pointers()
+        self.offsets = Pointers()
+        self.values = Pointers()
 
     def _set(self, chunk: int, array: pa.Array | None, buffers: Sequence[pa.Buffer | None]) -> None:
         self.offsets.set(chunk, buffers[1] if array is not None else None)
@@ -161,7 +167,7 @@ class _Nested(_Reader):
 
     def __init__(self, data_type: pa.DataType) -> None:
         super().__init__(data_type)
-        self.offsets = _Pointers()
+        self.offsets = Pointers()
         if pa.types.is_map(data_type):
             fields = [
                 pa.field("key", data_type.key_type, nullable=False),
@@ -238,6 +244,7 @@ class ColumnStore:
         self.schema = schema
         self._readers = {field.name: _reader(field.type) for field in schema}
         self._chunks: dict[int, pa.RecordBatch] = {}
+        self._serials: dict[int, int] = {}
         self._widened: dict[int, list[pa.Array]] = {}
         self._free: list[int] = []
         self._next = 1
@@ -258,6 +265,7 @@ class ColumnStore:
                     self._widened.setdefault(chunk, []).append(column)
             reader.set(chunk, column)
         self._chunks[chunk] = batch
+        self._serials[chunk] = next(_SERIALS)
         return chunk
 
     def release(self, chunk: int) -> None:
@@ -267,8 +275,18 @@ class ColumnStore:
         self._widened.pop(chunk, None)
         self._free.append(chunk)
 
+    def chunks(self) -> dict[tuple[int, int], pa.RecordBatch]:
+        """All chunks by number and serial number; only numbers are used again."""
+        return {(c, self._serials[c]): batch for c, batch in self._chunks.items()}
+
     def chunk(self, chunk: int) -> pa.RecordBatch:
         return self._chunks[chunk]
+
+    def values(self, name: str) -> UInt64Array:
+        """Per chunk, the address of a fixed-width column's values."""
+        reader = self._readers[name]
+        assert isinstance(reader, _Fixed)
+        return reader.values.array
 
     def gather(self, packed: UInt64Array, names: Sequence[str]) -> list[pa.Array]:
         """One array per column; NULL where the address is 0."""

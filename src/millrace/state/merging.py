@@ -60,7 +60,8 @@ def plan_merges(load: GroupLoad, changed_rows: int, index_budget: int) -> Int64A
         for i in np.argsort(-load.index_bytes, kind="stable").tolist():
             if excess <= 0 or load.index_bytes[i] == 0:
                 break
-            if i not in chosen:
+            # A table that was only reserved holds nothing that a merge would free.
+            if load.logged_rows[i] and i not in chosen:
                 chosen.append(i)
                 excess -= int(load.index_bytes[i])
     return np.sort(load.groups[np.asarray(chosen, np.int64)])

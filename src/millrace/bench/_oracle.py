@@ -1,0 +1,47 @@
+"""What the counts must be, computed another way: one Spark batch over the rows, and arithmetic.
+
+The first rows of a source may have been used to create keys, one each; the batch counts the rest.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millrace.bench._process import Peer
+
+
+def expected(
+    spark: Peer, workdir: Path, *, loaded: int, rows: int, keys: int
+) -> npt.NDArray[np.int64]:
+    """The count of each key after `rows` rows, of which the first `loaded` made a key each."""
+    path = workdir / f"oracle-{keys}.parquet"
+    spark.call("oracle", first=loaded, rows=rows, keys=keys, path=str(path))
+    counted = pq.read_table(path)
+    path.unlink()
+    counts = np.zeros(keys, np.int64)
+    counts[:loaded] = 1
+    counts[counted["key"].to_numpy()] += counted["n"].to_numpy()
+    return counts
+
+
+def state(peer: Peer, name: str, workdir: Path) -> pa.Table:
+    """A side's own counts, sorted by key."""
+    path = workdir / f"{peer.kind}-{name}.parquet"
+    peer.call("state", name=name, path=str(path))
+    table = pq.read_table(path)
+    path.unlink()
+    return table
+
+
+def same(table: pa.Table, counts: npt.NDArray[np.int64]) -> bool:
+    """Whether a side has exactly these counts, and no key without one."""
+    keys = np.flatnonzero(counts)
+    return bool(
+        np.array_equal(table["key"].to_numpy(), keys)
+        and np.array_equal(table["n"].to_numpy(), counts[keys])
+    )

@@ -1,0 +1,37 @@
+"""The peers by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+
+class Servant(Protocol):
+    """A peer inside its process; its methods `do_*` are the commands."""
+
+    def close(self) -> None: ...
+
+
+def make_engine(kind: str, workdir: Path, memory: str) -> Servant:
+    """Start a peer. Imports are local: a peer loads only what it runs."""
+    if kind == "statelog":
+        from millrace.bench._peers.statelog import StateLog
+
+        return StateLog()
+    if kind == "millrace":
+        from millrace.bench._peers.millrace import MillraceEngine
+
+        return MillraceEngine(workdir, memory)
+    if kind == "ceiling":
+        from millrace.bench._peers.ceiling import CeilingEngine
+
+        return CeilingEngine(workdir, memory)
+    if kind == "pyspark_tws":
+        from millrace.bench._peers.tws import TransformWithStateEngine
+
+        return TransformWithStateEngine(workdir, memory)
+    from millrace.bench._peers.rocksdb import RocksDBEngine
+
+    if kind not in ("spark_rocksdb", "spark_rocksdb_fastlog"):
+        raise ValueError(f"there is no peer {kind!r}")
+    return RocksDBEngine(workdir, memory, fast_log=kind == "spark_rocksdb_fastlog")

@@ -1,0 +1,100 @@
+"""A peer in a process of its own, seen from the benchmark.
+
+Each side has its own Python and its own JVM, so neither warms up, fills up or slows down the other.
+A peer answers one command at a time and is idle in between: that is how the sides can take turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from millrace.bench._contract import BenchmarkError
+
+COMMAND_TIMEOUT = 1800.0
+"""Seconds after which a command that does not answer counts as failed."""
+
+
+class Peer:
+    """One side of a comparison."""
+
+    def __init__(self, kind: str, workdir: Path, *, memory: str = "4g") -> None:
+        self.kind = kind
+        self.workdir = workdir / kind
+        self.workdir.mkdir(parents=True)
+        self._log = self.workdir / "log.txt"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "millrace.bench._peers", kind, str(self.workdir), memory],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=self.workdir,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            # It may be in the middle of something that takes long.
+            self._kill()
+        self.close()
+
+    def call(self, command: str, **arguments: Any) -> Any:
+        """Have the peer do something, and wait for its answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        watchdog = threading.Timer(COMMAND_TIMEOUT, self._kill)
+        watchdog.start()
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(json.dumps([command, arguments]) + "\n")
+                self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        answer = json.loads(line) if line else {"error": "it ended without an answer"}
+        if "error" in answer:
+            raise BenchmarkError(
+                f"{self.kind} failed at {command!r}: {answer['error']}\n"
+                f"The end of its log:\n{self._tail()}"
+            )
+        return answer["value"]
+
+    def close(self) -> None:
+        """End the peer and everything it started."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._kill()
+            self._process.wait()
+        # The JVM and the Python workers are in the peer's session and may outlive it for a moment.
+        self._kill()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _tail(self, lines: int = 25) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])

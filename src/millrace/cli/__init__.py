@@ -1,0 +1,5 @@
+"""The command line: `millrace COMMAND`."""
+
+from millrace.cli.command import main
+
+__all__ = ["main"]

@@ -1,0 +1,201 @@
+"""`millrace bench`: run benchmarks, show what they measured, write it to files.
+
+Exit codes: 0 when the outputs of all sides were equal, whatever the bars; 1 when they differed or a
+side failed; 2 for wrong options.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from millrace.bench._console import Steps, show, steps
+from millrace.bench._contract import BenchmarkError, Result
+from millrace.bench._sizes import parse_size, parse_sizes
+
+Run = Callable[[Path, Steps], Result]
+
+
+class Size(click.ParamType[int]):
+    """A number such as 1000000, 100k or 5m."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else parse_size(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Sizes(click.ParamType[tuple[int, ...]]):
+    """Numbers such as 100k,5m."""
+
+    name = "sizes"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        try:
+            return value if isinstance(value, tuple) else tuple(parse_sizes(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+json_option = click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the result to this file.",
+)
+quick_option = click.option("--quick", is_flag=True, help="Smaller sizes: about 40 seconds.")
+keep_option = click.option(
+    "--keep",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep checkpoints and logs in this directory.",
+)
+
+
+@click.group()
+def bench() -> None:
+    """Measure Millrace beside Spark. Outputs are compared before times.
+
+    \b
+    Examples:
+      millrace bench throughput --quick
+      millrace bench throughput --json throughput.json --keys 100k
+      millrace bench growth --json growth.json
+      millrace bench all --out bench/results
+    """
+
+
+@bench.command("throughput")
+@json_option
+@quick_option
+@click.option("--rows", type=Size(), default="1m", show_default=True, help="Rows per epoch.")
+@click.option("--keys", type=Sizes(), default="100k,5m", show_default=True, help="Sizes of state.")
+@click.option("--epochs", type=int, default=12, show_default=True, help="Timed epochs per side.")
+@keep_option
+def throughput_command(
+    json_path: Path | None,
+    quick: bool,
+    rows: int,
+    keys: tuple[int, ...],
+    epochs: int,
+    keep: Path | None,
+) -> None:
+    """A keyed count: rows per second, and the time of an epoch of 1,000 rows.
+
+    Beside Spark's own streaming aggregation on RocksDB, PySpark's transformWithState, and the
+    ceiling (the same rows to Python and back, nothing done). Each side has its own JVM.
+
+    \b
+    Examples:
+      millrace bench throughput --quick
+      millrace bench throughput --json throughput.json
+      millrace bench throughput --rows 500k --keys 100k,1m --epochs 20
+    """
+    from millrace.bench import throughput
+
+    options = throughput.Options(rows=rows, keys=keys, epochs=max(epochs, 1))
+    options = options.quick() if quick else options
+    sys.exit(_execute("throughput", lambda w, s: throughput.run(options, w, s), json_path, keep))
+
+
+@bench.command("growth")
+@json_option
+@quick_option
+@click.option("--rows", type=Size(), default="100k", show_default=True, help="Keys per epoch.")
+@click.option(
+    "--keys", type=Sizes(), default="1m,5m,20m", show_default=True, help="Sizes of state."
+)
+@click.option("--epochs", type=int, default=30, show_default=True, help="Timed epochs per size.")
+@keep_option
+def growth_command(
+    json_path: Path | None,
+    quick: bool,
+    rows: int,
+    keys: tuple[int, ...],
+    epochs: int,
+    keep: Path | None,
+) -> None:
+    """Epochs that change the same number of keys, on states of growing size.
+
+    Also the bytes they write, merges included, and the time to open the state in a new process.
+
+    \b
+    Examples:
+      millrace bench growth --quick
+      millrace bench growth --json growth.json
+      millrace bench growth --keys 1m,2m,4m --rows 50k
+    """
+    from millrace.bench import growth
+
+    options = growth.Options(changed=rows, keys=keys, epochs=max(epochs, 1))
+    options = options.quick() if quick else options
+    sys.exit(_execute("growth", lambda w, s: growth.run(options, w, s), json_path, keep))
+
+
+@bench.command("all")
+@quick_option
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="bench/results",
+    show_default=True,
+    help="The directory for the results, one JSON file per benchmark.",
+)
+def all_command(quick: bool, out: Path) -> None:
+    """Every benchmark, one after the other.
+
+    \b
+    Examples:
+      millrace bench all
+      millrace bench all --quick --out /tmp/results
+    """
+    from millrace.bench import growth, throughput
+
+    speed = throughput.Options().quick() if quick else throughput.Options()
+    size = growth.Options().quick() if quick else growth.Options()
+    runs: dict[str, Run] = {
+        "throughput": lambda w, s: throughput.run(speed, w, s),
+        "growth": lambda w, s: growth.run(size, w, s),
+    }
+    codes = [_execute(name, run, out / f"{name}.json", None) for name, run in runs.items()]
+    sys.exit(max(codes))
+
+
+def _execute(name: str, run: Run, json_path: Path | None, keep: Path | None) -> int:
+    console = Console()
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise click.UsageError(f"{keep} is not empty; --keep needs a new or empty directory.")
+    workdir = keep.resolve() if keep else Path(tempfile.mkdtemp(prefix="millrace-bench-"))
+    # A terminated benchmark ends its sides, as an interrupted one does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with steps(console, name) as shown:
+            result = run(workdir, shown)
+    except BenchmarkError as error:
+        click.echo(f"{name}: {error}", err=True)
+        return 1
+    except KeyboardInterrupt:
+        click.echo(f"{name}: interrupted; nothing is left running", err=True)
+        return 130
+    finally:
+        if keep is None:
+            shutil.rmtree(workdir, ignore_errors=True)
+    show(console, result)
+    if json_path is not None:
+        result.write(json_path)
+        console.print(f"written to {json_path}", highlight=False)
+    return result.exit_code

@@ -1,0 +1,51 @@
+"""The `millrace` command. Its parts are imported when they are used, so `--help` stays quick."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+
+import click
+
+from millrace._version import __version__
+
+COMMANDS = {
+    "bench": ("millrace.cli.bench:bench", "Measure Millrace beside Spark."),
+    "demo": ("millrace.demo:demo", "Watch a stream of made-up readings, then check its state."),
+}
+"""Name -> (where it is, one line about it)."""
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name][0].split(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+EPILOG = """\b
+Examples:
+  millrace demo
+  millrace bench throughput --quick
+  millrace bench all --out bench/results
+"""
+
+
+@click.command(
+    cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, "-V", "--version", prog_name="millrace")
+def main() -> None:
+    """Elastic, fast, queryable state for streams on PySpark."""

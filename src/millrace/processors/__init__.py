@@ -1,0 +1,1 @@
+"""Processors: a user's own logic per key, with typed state and timers."""

@@ -1,0 +1,84 @@
+"""An epoch's rows on their way into a processor: their columns, their order, and late ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace import types
+from millrace.log.segment import HI, LO
+from millrace.operators.aggregate import PART, Key
+from millrace.operators.operator import Moment
+from millrace.state.sorting import group_starts, sort_order
+
+EVENT = "_event"
+"""The event time of a row, in microseconds."""
+
+_NO_TIME = np.iinfo(np.int64).min
+UInt64Array = npt.NDArray[np.uint64]
+
+
+class Arrived:
+    """Rows in order of key, then input partition, then arrival."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+        hi, lo = _words(rows.column(HI)), _words(rows.column(LO))
+        part = np.argsort(rows.column(PART).to_numpy(), kind="stable")
+        order = part[sort_order(hi[part], lo[part])]
+        starts = group_starts(hi[order], lo[order])
+        self.order = pa.array(order)
+        self.starts = starts
+        heads = order[starts[:-1]]
+        self.hi, self.lo = hi[heads], lo[heads]
+        self.first = pa.array(heads)
+        self.event_us: list[int | None] | None = None
+        """The latest event time of each key's rows; None for a key whose rows have none."""
+        if EVENT in rows.column_names and len(order):
+            times = rows.column(EVENT).fill_null(_NO_TIME).to_numpy()[order]
+            latest = np.maximum.reduceat(times, starts[:-1]).tolist()
+            has_nulls = rows.column(EVENT).null_count > 0
+            self.event_us = [None if t == _NO_TIME else t for t in latest] if has_nulls else latest
+
+
+def drop_late(rows: pa.Table, moment: Moment, event_time: str | None) -> tuple[pa.Table, int]:
+    """Rows that are not older than the watermark, and how many were. No event time is not late."""
+    if event_time is None or moment.watermark_us is None or not rows.num_rows:
+        return rows, 0
+    fresh = pc.greater_equal(rows.column(EVENT), moment.watermark_us)
+    kept = rows.filter(pc.fill_null(fresh, True))
+    return kept, rows.num_rows - kept.num_rows
+
+
+def empty_rows(keys: Sequence[Key], fields: Sequence[Key], event_time: str | None) -> pa.Table:
+    """No rows, with the columns that rows have."""
+    schema = [pa.field(HI, pa.int64()), pa.field(LO, pa.int64()), pa.field(PART, pa.int32())]
+    for prefix, described in (("_k", keys), ("_c", fields)):
+        schema += [
+            pa.field(f"{prefix}{i}", types.arrow_type(column.type, column.name))
+            for i, column in enumerate(described)
+        ]
+    if event_time is not None:
+        schema.append(pa.field(EVENT, pa.int64()))
+    return pa.schema(schema).empty_table()
+
+
+def state_specs(declared: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the location keeps of a processor's declarations, in their order."""
+    specs = []
+    for name, declaration in declared.items():
+        spec = {"name": name, **declaration.spec()}
+        if "types" in spec:
+            ttl = declaration.ttl_us
+            spec["ttl"] = None if ttl is None else [ttl, declaration.ttl_time]
+        specs.append(spec)
+    return specs
+
+
+def _words(column: pa.ChunkedArray) -> UInt64Array:
+    return np.asarray(column.to_numpy()).view(np.uint64)

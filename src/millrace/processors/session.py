@@ -1,0 +1,390 @@
+"""A session: a processor's states, bound to the keys of one shard in one epoch.
+
+It puts a handle in the place of every declaration, on a copy of the processor; `close` takes them
+away again and `changes` gives the rows that the epoch changed, table by table.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.log.segment import DELETED, HI, LO
+from millrace.operators.operator import Moment, TableLayout
+from millrace.processors.batch import Cursor, Keys, Outside
+from millrace.processors.convert import to_arrow, to_python
+from millrace.processors.declarations import (
+    ON_READ_AND_WRITE,
+    Aggregating,
+    List,
+    Map,
+    Pickled,
+    Reducing,
+    Set,
+    StateDeclaration,
+    Value,
+)
+from millrace.processors.handles import (
+    AggregatingHandle,
+    CollectionHandle,
+    ListHandle,
+    MapHandle,
+    PickledHandle,
+    ReducingHandle,
+    SetHandle,
+    TimerHandle,
+    ValueHandle,
+)
+from millrace.processors.layout import TIMER_TABLES
+from millrace.processors.processor import Processor, fresh_copy, states, timers
+from millrace.processors.tables import (
+    EXPIRES,
+    Changes,
+    CollectionTable,
+    ListTable,
+    fitted,
+    sorted_changes,
+)
+from millrace.state.replica import Replica
+
+UInt64Array = npt.NDArray[np.uint64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+class _Lazy:
+    """A state's values that are read when the first key asks for one."""
+
+    def __init__(self, load: Callable[[], list[Any]]) -> None:
+        self._load = load
+
+    def __getitem__(self, i: int) -> Any:
+        return self._load()[i]
+
+    def __setitem__(self, i: int, value: Any) -> None:
+        self._load()[i] = value
+
+
+class StateSession:
+    """All states of one processor for one shard's keys."""
+
+    def __init__(
+        self,
+        processor: Processor,
+        replicas: dict[str, Replica],
+        layouts: dict[str, TableLayout],
+        keys: Keys,
+        addresses: UInt64Array,
+        moment: Moment,
+    ) -> None:
+        self.processor = fresh_copy(processor)
+        self.cursor = Cursor()
+        self.keys = keys
+        self.timers: dict[str, CollectionHandle] = {}
+        self._states = states(processor)
+        self._replicas = replicas
+        self._main = replicas[""]
+        self._addresses = addresses
+        self._moment = moment
+        self._arrays: dict[str, pa.Array] = {}
+        self._expired_values = 0
+        self._handles: dict[str, Any] = {}
+        self._tables: dict[str, CollectionTable | ListTable] = {}
+        for name, declaration in self._states.items():
+            handle = self._bind(name, declaration)
+            self._handles[name] = handle
+            setattr(self.processor, name, handle)
+        for name, timer in timers(processor).items():
+            collection = self.timers.get(timer.time)
+            if collection is None:
+                collection = self.timers[timer.time] = self._timer_collection(timer.time)
+            handle = TimerHandle(name, timer.time, collection, moment.of(timer.time))
+            setattr(self.processor, name, handle)
+
+    def _array(self, column: str) -> pa.Array:
+        """A column of the main table for all keys; NULL where a key has no row."""
+        if column not in self._arrays:
+            (self._arrays[column],) = self._main.gather(self._addresses, [column])
+        return self._arrays[column]
+
+    def _alive(self, name: str, declaration: StateDeclaration) -> BoolArray | None:
+        """Which keys' state has not expired; None if the state has no TTL."""
+        if declaration.ttl_us is None:
+            return None
+        now = self._moment.of(declaration.ttl_time)
+        if now is None:
+            return None
+        expires = self._array(f"{name}.{EXPIRES}")
+        alive: BoolArray = expires.fill_null(np.iinfo(np.int64).max).to_numpy() > now
+        return alive
+
+    def _now(self, declaration: StateDeclaration) -> int | None:
+        return self._moment.of(declaration.ttl_time) if declaration.ttl_us is not None else None
+
+    def _bind(self, name: str, declaration: StateDeclaration) -> Any:
+        if isinstance(declaration, Value):
+            return self._bind_value(name, declaration)
+        table: CollectionTable | ListTable
+        handle: CollectionHandle | ListHandle
+        if isinstance(declaration, List):
+            table = ListTable(
+                self._replicas[name],
+                self.keys,
+                lambda: (
+                    self._numbers(f"{name}.start", None),
+                    self._numbers(f"{name}.end", None),
+                ),
+                f"list state {name!r}",
+                now_us=self._now(declaration),
+                ttl_us=declaration.ttl_us,
+            )
+            handle = ListHandle(self.cursor)
+        else:
+            is_map = isinstance(declaration, Map)
+            table = CollectionTable(
+                self._replicas[name],
+                self.keys,
+                lambda: self._numbers(f"{name}.size", self._alive(name, declaration)),
+                ["key" if is_map else "member"],
+                "value" if is_map else None,
+                f"{declaration.kind} state {name!r}",
+                now_us=self._now(declaration),
+                ttl_us=declaration.ttl_us,
+            )
+            expires = declaration.ttl_us is not None
+            refreshes = expires and declaration.ttl_refresh == ON_READ_AND_WRITE
+            assert isinstance(declaration, Map | Set)
+            handle = (MapHandle if is_map else SetHandle)(self.cursor, refreshes, expires)
+            handle.freeze, handle.thaw = table.freeze, table.thaw
+        self._tables[name] = table
+        handle.entries = table.entries
+        handle.loader = table
+        return handle
+
+    def _bind_value(self, name: str, declaration: Value) -> ValueHandle:
+        handle: ValueHandle
+        if isinstance(declaration, Pickled):
+            handle = PickledHandle(declaration, self.cursor, len(self.keys))
+        elif isinstance(declaration, Reducing):
+            handle = ReducingHandle(declaration, self.cursor, len(self.keys))
+        elif isinstance(declaration, Aggregating):
+            handle = AggregatingHandle(declaration, self.cursor, len(self.keys))
+        else:
+            handle = ValueHandle(declaration, self.cursor, len(self.keys))
+
+        def load() -> list[Any]:
+            values = to_python(self._array(name))
+            alive = self._alive(name, declaration)
+            if alive is not None:
+                values = [v if ok else None for v, ok in zip(values, alive.tolist(), strict=True)]
+            handle.values = values
+            return values
+
+        handle.values = _Lazy(load)
+        return handle
+
+    def _numbers(self, column: str, alive: BoolArray | None) -> list[int]:
+        values = self._array(column).fill_null(0).to_numpy()
+        if alive is not None:
+            values = np.where(alive, values, 0)
+        listed: list[int] = values.tolist()
+        return listed
+
+    def _timer_collection(self, time: str) -> CollectionHandle:
+        name = TIMER_TABLES[time]
+        table = CollectionTable(
+            self._replicas[name],
+            self.keys,
+            lambda: self._numbers(f"{name}.size", None),
+            ["timer", "label"],
+            "time",
+            f"the {time}-time timers",
+        )
+        self._tables[name] = table
+        handle = CollectionHandle(self.cursor, False)
+        handle.entries = table.entries
+        handle.loader = table
+        return handle
+
+    def close(self) -> None:
+        """No key is being processed any more: using a state is an error from here on."""
+        self._values = {n: h.values for n, h in self._handles.items() if isinstance(h, ValueHandle)}
+        for name, handle in self._handles.items():
+            if isinstance(handle, ValueHandle):
+                handle.values = Outside(name)
+            else:
+                handle.entries = Outside(name)
+        for time, collection in self.timers.items():
+            collection.entries = Outside(TIMER_TABLES[time])
+
+    @property
+    def expired(self) -> int:
+        """Values, entries and elements that were found expired and are now removed."""
+        return self._expired_values + sum(table.expired for table in self._tables.values())
+
+    def changes(self) -> dict[str, Changes]:
+        """Changed rows by table."""
+        found: dict[str, Changes] = {}
+        for name, table in self._tables.items():
+            changed = table.changes()
+            if changed is not None:
+                found[name] = changed
+        main = self._main_changes()
+        if main is not None:
+            found[""] = main
+        return found
+
+    def _main_changes(self) -> Changes | None:
+        dirty = np.zeros(len(self.keys), np.bool_)
+        for handle in self._handles.values():
+            if isinstance(handle, ValueHandle):
+                dirty |= handle.touched
+        for table in self._tables.values():
+            dirty[table.touched] = True
+        if not dirty.any():
+            return None
+        numbers = np.flatnonzero(dirty)
+        columns: dict[str, pa.Array] = {}
+        filled = np.zeros(len(numbers), np.bool_)
+        for name, declaration in self._states.items():
+            if isinstance(declaration, Value):
+                filled |= self._value_columns(name, declaration, numbers, columns)
+            else:
+                filled |= self._size_columns(name, numbers, columns)
+                if declaration.ttl_us is not None:
+                    self._collection_expiry(name, declaration, numbers, columns)
+        for time in self.timers:
+            filled |= self._size_columns(TIMER_TABLES[time], numbers, columns)
+        existing = self._addresses[numbers] != 0
+        wanted = np.flatnonzero(filled | existing)
+        if not len(wanted):
+            return None
+        chosen = numbers[wanted]
+        rows: dict[str, pa.Array] = {
+            HI: pa.array(self.keys.hi[chosen]),
+            LO: pa.array(self.keys.lo[chosen]),
+            DELETED: pa.array(~filled[wanted]),
+        }
+        picked = pa.array(wanted)
+        for field in self._main.schema:
+            if field.name in columns:
+                rows[field.name] = columns[field.name].take(picked)
+        key_names = [n for n in self._main.schema.names if n not in rows]
+        keys = [self.keys.keys[i] for i in chosen.tolist()]
+        for n, name in enumerate(key_names):
+            values = list(map(operator.itemgetter(n), keys))
+            rows[name] = to_arrow(values, self._main.schema.field(name).type, f"key {name!r}")
+        return Changes(
+            sorted_changes(self._main, rows),
+            added=int((filled & ~existing).sum()),
+            removed=int((existing & ~filled).sum()),
+        )
+
+    def _value_columns(
+        self,
+        name: str,
+        declaration: Value,
+        numbers: npt.NDArray[np.int64],
+        columns: dict[str, pa.Array],
+    ) -> BoolArray:
+        handle: ValueHandle = self._handles[name]
+        stored = self._array(name).take(pa.array(numbers))
+        alive = self._alive(name, declaration)
+        if alive is not None and not alive[numbers].all():
+            over = pa.array(~alive[numbers])
+            self._expired_values += pc.sum(pc.and_(over, stored.is_valid())).as_py() or 0
+            stored = pc.if_else(over, pa.scalar(None, stored.type), stored)
+        # Only what was set is written: a value that was changed in place, or that reads back
+        # differently, leaves the stored one alone.
+        changed = np.frombuffer(handle.dirty, np.bool_)[numbers]
+        columns[name] = stored
+        if changed.any():
+            owners = numbers[changed].tolist()
+            values = self._values[name]
+            what = f"{declaration.kind} state {name!r}"
+            new = fitted([values[i] for i in owners], owners, self.keys, stored.type, what)
+            columns[name] = new if changed.all() else _replaced(stored, changed, new)
+        if declaration.ttl_us is not None:
+            self._value_expiry(name, declaration, numbers, handle.touched[numbers], columns)
+        filled: BoolArray = columns[name].is_valid().to_numpy(zero_copy_only=False)
+        return filled
+
+    def _value_expiry(
+        self,
+        name: str,
+        declaration: StateDeclaration,
+        numbers: npt.NDArray[np.int64],
+        refreshed: BoolArray,
+        columns: dict[str, pa.Array],
+    ) -> None:
+        old = self._array(f"{name}.{EXPIRES}").take(pa.array(numbers))
+        until = pa.scalar(self._until(declaration), pa.int64())
+        columns[f"{name}.{EXPIRES}"] = pc.if_else(pa.array(refreshed), until, old)
+
+    def _collection_expiry(
+        self,
+        name: str,
+        declaration: StateDeclaration,
+        numbers: npt.NDArray[np.int64],
+        columns: dict[str, pa.Array],
+    ) -> None:
+        """When the last entry expires, at the latest. NULL if one may never."""
+        table = self._tables[name]
+        refreshed = np.zeros(len(self.keys), np.bool_)
+        refreshed[table.touched] = True
+        old = self._array(f"{name}.{EXPIRES}").take(pa.array(numbers))
+        had_any = pa.array(self._had_any(name)[numbers])
+        endless = pc.and_(had_any, old.is_null())
+        until = pa.scalar(self._until(declaration), pa.int64())
+        new = pc.and_not(pa.array(refreshed[numbers]), endless)
+        columns[f"{name}.{EXPIRES}"] = pc.if_else(new, until, old)
+
+    def _had_any(self, name: str) -> BoolArray:
+        """Which keys' collection had entries before the epoch."""
+        if isinstance(self._tables[name], ListTable):
+            start, end = self._array(f"{name}.start"), self._array(f"{name}.end")
+            longer: BoolArray = end.fill_null(0).to_numpy() > start.fill_null(0).to_numpy()
+            return longer
+        filled: BoolArray = self._array(f"{name}.size").fill_null(0).to_numpy() > 0
+        return filled
+
+    def _until(self, declaration: StateDeclaration) -> int | None:
+        """When something that is written now expires; None if there is no event time yet."""
+        now = self._now(declaration)
+        assert declaration.ttl_us is not None
+        return None if now is None else now + declaration.ttl_us
+
+    def _size_columns(
+        self, name: str, numbers: npt.NDArray[np.int64], columns: dict[str, pa.Array]
+    ) -> BoolArray:
+        table = self._tables[name]
+        picked = pa.array(numbers)
+        if isinstance(table, ListTable):
+            start = self._array(f"{name}.start").take(picked).fill_null(0).to_pylist()
+            end = self._array(f"{name}.end").take(picked).fill_null(0).to_pylist()
+            for n, i in enumerate(numbers.tolist()):
+                elements = table.entries[i]
+                if elements is not None:
+                    start[n], end[n] = elements.start, elements.end
+            columns[f"{name}.start"] = pa.array(start, pa.int64())
+            columns[f"{name}.end"] = pa.array(end, pa.int64())
+            return np.asarray(end) > np.asarray(start)
+        size = self._array(f"{name}.size").take(picked).fill_null(0).to_pylist()
+        for n, i in enumerate(numbers.tolist()):
+            entries = table.entries[i]
+            if entries is not None:
+                size[n] = entries.size
+        columns[f"{name}.size"] = pa.array(size, pa.int64())
+        return np.asarray(size) > 0
+
+
+def _replaced(array: pa.Array, where: BoolArray, by: pa.Array) -> pa.Array:
+    """An array with some of its values replaced; of any type, also nested ones."""
+    places = np.arange(len(array))
+    places[where] = len(array) + np.arange(len(by))
+    return pa.concat_arrays([array, by]).take(pa.array(places))

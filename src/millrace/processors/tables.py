@@ -1,0 +1,413 @@
+"""The tables behind a processor's states, and how collections are loaded and written back.
+
+A processor has one **main** table, a row per key: its key columns, its Values, and how large each
+collection is. Each List, Map and Set has a table of its own with a row per element, and so have
+the timers of each kind of time. A row that is not touched is not read, and not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from millrace.errors import StateTypeError
+from millrace.log.segment import DELETED, HI, LO
+from millrace.processors.batch import Keys
+from millrace.processors.convert import encode_key, to_arrow, to_python
+from millrace.processors.handles import _ABSENT, Elements, Entries
+from millrace.processors.keys import freeze_loaded, key_freezer, key_thawer
+from millrace.state.owners import OWNER_HI, OWNER_LO, entry_fingerprint
+from millrace.state.replica import Replica
+from millrace.state.sorting import sort_order
+
+UInt64Array = npt.NDArray[np.uint64]
+
+WHOLE = 512
+"""A collection of up to so many entries is read whole; of a larger one, only what is asked for."""
+
+EXPIRES = "expires"
+_LOW = (1 << 64) - 1
+_STRIDE = 0x9E3779B97F4A7C15
+"""Odd, so that the positions of one list get different fingerprints; they spread evenly."""
+
+
+def fitted(
+    values: Sequence[Any], owners: Sequence[int], keys: Keys, data_type: pa.DataType, what: str
+) -> pa.Array:
+    """Values as an array; one that does not fit is reported with the key it belongs to."""
+    try:
+        return to_arrow(values, data_type, what)
+    except StateTypeError as error:
+        if error.position is not None:
+            error.key = keys.keys[owners[error.position]]
+        raise
+
+
+class Changes:
+    """Rows of a table that changed, and how many of them are new or gone."""
+
+    def __init__(self, rows: pa.RecordBatch, added: int, removed: int, expired: int = 0) -> None:
+        self.rows = rows
+        self.added = added
+        self.removed = removed
+        self.expired = expired
+
+
+def sorted_changes(replica: Replica, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Columns as a batch in the replica's schema, sorted by fingerprint."""
+    batch = pa.RecordBatch.from_arrays(
+        [columns[name] for name in replica.schema.names], schema=replica.schema
+    )
+    order = sort_order(
+        np.asarray(columns[HI]).astype(np.uint64), np.asarray(columns[LO]).astype(np.uint64)
+    )
+    return batch.take(pa.array(order))
+
+
+_Item: TypeAlias = tuple[Any, Any, int | None]
+"""An entry: its key, its value, and when it expires."""
+
+
+class CollectionTable:
+    """The entries of a Map, a Set or of timers: a row each, found by its key or by its owner."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        keys: Keys,
+        sizes: Callable[[], list[int]],
+        key_columns: Sequence[str],
+        value_column: str | None,
+        what: str,
+        *,
+        now_us: int | None = None,
+        ttl_us: int | None = None,
+    ) -> None:
+        self.entries: list[Entries | None] = [None] * len(keys)
+        self._replica = replica
+        self._keys = keys
+        self._sizes = sizes
+        self._key_columns = list(key_columns)
+        self._value_column = value_column
+        self._what = what
+        self._now_us = now_us
+        self._ttl_us = ttl_us
+        self._loaded = False
+        self.expired = 0
+        self._key_type = replica.schema.field(self._key_columns[0]).type
+        self._is_single = len(self._key_columns) == 1
+        self.freeze: Callable[[Any], Any] = key_freezer(self._key_type, what)
+        self.thaw = key_thawer(self._key_type)
+
+    def load(self, i: int) -> Entries:
+        """The entries of one key; the first call loads those of all keys that have few."""
+        if not self._loaded:
+            self._loaded = True
+            sizes = self._sizes()
+            few = [j for j, size in enumerate(sizes) if 0 < size <= WHOLE]
+            if few:
+                self._load_whole(few)
+            for j, size in enumerate(sizes):
+                if self.entries[j] is None:
+                    self.entries[j] = Entries({}, size, complete=size == 0)
+        here = self.entries[i]
+        assert here is not None
+        return here
+
+    def _load_whole(self, numbers: list[int]) -> None:
+        items, offsets = self._scan(numbers)
+        for n, j in enumerate(numbers):
+            here = Entries({}, 0, complete=True)
+            self._take(here, items[offsets[n] : offsets[n + 1]])
+            here.size = len(here.known)
+            self.entries[j] = here
+
+    def _scan(self, numbers: list[int]) -> tuple[list[_Item], list[int]]:
+        """All entries of some keys, those of a key in order of fingerprint."""
+        addresses, offsets = self._replica.entries(self._keys.hi[numbers], self._keys.lo[numbers])
+        # How rows lie in pages depends on what was merged when. What a user sees must not.
+        hi, lo = (np.asarray(a) for a in self._replica.gather(addresses, [HI, LO]))
+        owner = np.repeat(np.arange(len(numbers)), np.diff(offsets))
+        return self._read(addresses[np.lexsort((lo, hi, owner))]), offsets.tolist()
+
+    def _take(self, here: Entries, items: list[_Item]) -> None:
+        for key, value, expires in items:
+            if self._is_over(expires):
+                here.changed[key] = _ABSENT
+                self.expired += 1
+            else:
+                here.known[key] = value
+
+    def _is_over(self, expires: int | None) -> bool:
+        return expires is not None and self._now_us is not None and expires <= self._now_us
+
+    def _read(self, addresses: UInt64Array) -> list[_Item]:
+        names = list(self._key_columns)
+        if self._value_column is not None:
+            names.append(self._value_column)
+        if self._ttl_us is not None:
+            names.append(EXPIRES)
+        columns = [to_python(array) for array in self._replica.gather(addresses, names)]
+        width = len(self._key_columns)
+        if self._is_single:
+            keys = freeze_loaded(columns[0], self._key_type, self.freeze)
+        else:
+            keys = list(zip(*columns[:width], strict=True))
+        rest = columns[width:]
+        values = rest.pop(0) if self._value_column is not None else [True] * len(keys)
+        expires = rest.pop(0) if rest else [None] * len(keys)
+        return list(zip(keys, values, expires, strict=True))
+
+    def complete(self, i: int, here: Entries) -> None:
+        """Read the rest of a large collection."""
+        items, _ = self._scan([i])
+        changed = here.changed
+        fresh = Entries({}, 0, complete=True)
+        self._take(fresh, [item for item in items if item[0] not in changed])
+        known = {
+            key: changed.get(key, value)
+            for key, value, _ in items
+            if key in fresh.known or (key in changed and key not in here.moved)
+        }
+        known |= changed
+        here.known = {key: value for key, value in known.items() if value is not _ABSENT}
+        here.changed = fresh.changed | changed
+        here.size = len(here.known)
+        here.complete = True
+
+    def look_up(self, i: int, here: Entries, key: Any) -> Any:
+        """One entry of a large collection; _ABSENT if there is none."""
+        hi, lo = self._fingerprints([i], [key])
+        address = self._replica.find(hi, lo)
+        if address[0] == 0:
+            return _ABSENT
+        ((_, value, expires),) = self._read(address)
+        if self._is_over(expires):
+            here.changed[key] = _ABSENT
+            here.size -= 1
+            self.expired += 1
+            return _ABSENT
+        return value
+
+    def _fingerprints(self, owners: list[int], keys: list[Any]) -> tuple[UInt64Array, UInt64Array]:
+        lo = self._keys.lo
+        digests = [
+            xxhash.xxh3_128_intdigest(encode_key(key), int(lo[i]))
+            for i, key in zip(owners, keys, strict=True)
+        ]
+        entry_hi = np.asarray([d >> 64 for d in digests], np.uint64)
+        entry_lo = np.asarray([d & _LOW for d in digests], np.uint64)
+        return entry_fingerprint(self._keys.hi[owners], entry_hi, entry_lo)
+
+    @property
+    def touched(self) -> list[int]:
+        """Keys whose collection changed."""
+        return [j for j, e in enumerate(self.entries) if e is not None and (e.changed or e.read)]
+
+    def changes(self) -> Changes | None:
+        """All changed entries as rows."""
+        owners: list[int] = []
+        keys: list[Any] = []
+        values: list[Any] = []
+        for j in self.touched:
+            here = self.entries[j]
+            assert here is not None
+            changed = here.changed
+            if here.read:
+                changed = {k: here.known[k] for k in here.read if k in here.known} | changed
+            owners += [j] * len(changed)
+            keys += changed.keys()
+            values += changed.values()
+        if not owners:
+            return None
+        hi, lo = self._fingerprints(owners, keys)
+        deleted = np.asarray([value is _ABSENT for value in values], np.bool_)
+        existing = self._replica.find(hi, lo) != 0
+        # An entry that came and went within the epoch leaves no row.
+        wanted = np.flatnonzero(~deleted | existing)
+        if not len(wanted):
+            return None
+        schema = self._replica.schema
+        columns: dict[str, pa.Array] = {
+            HI: pa.array(hi[wanted]),
+            LO: pa.array(lo[wanted]),
+            DELETED: pa.array(deleted[wanted]),
+            OWNER_HI: pa.array(self._keys.hi[owners][wanted]),
+            OWNER_LO: pa.array(self._keys.lo[owners][wanted]),
+        }
+        chosen_keys = [keys[w] for w in wanted]
+        chosen_owners = [owners[w] for w in wanted]
+        if self._is_single:
+            parts = [chosen_keys]
+        else:
+            parts = [list(part) for part in zip(*chosen_keys, strict=True)]
+        for name, part in zip(self._key_columns, parts, strict=True):
+            key_type, what = schema.field(name).type, f"a key of {self._what}"
+            columns[name] = fitted(part, chosen_owners, self._keys, key_type, what)
+        if self._value_column is not None:
+            kept = [None if values[w] is _ABSENT else values[w] for w in wanted]
+            value_type = schema.field(self._value_column).type
+            columns[self._value_column] = fitted(
+                kept, chosen_owners, self._keys, value_type, f"a value of {self._what}"
+            )
+        if self._ttl_us is not None:
+            expires = None if self._now_us is None else self._now_us + self._ttl_us
+            columns[EXPIRES] = pa.array([expires] * len(wanted), pa.int64())
+        gone = deleted[wanted]
+        return Changes(
+            sorted_changes(self._replica, columns),
+            added=int((~existing[wanted] & ~gone).sum()),
+            removed=int(gone.sum()),
+            expired=self.expired,
+        )
+
+
+class ListTable:
+    """The elements of a List: a row per position."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        keys: Keys,
+        bounds: Callable[[], tuple[list[int], list[int]]],
+        what: str,
+        *,
+        now_us: int | None = None,
+        ttl_us: int | None = None,
+    ) -> None:
+        self.entries: list[Elements | None] = [None] * len(keys)
+        self._replica = replica
+        self._keys = keys
+        self._bounds = bounds
+        self._what = what
+        self._now_us = now_us
+        self._ttl_us = ttl_us
+        self._loaded = False
+        self.expired = 0
+
+    def load(self, i: int) -> Elements:
+        if not self._loaded:
+            self._loaded = True
+            starts, ends = self._bounds()
+            few = []
+            expires = self._ttl_us is not None
+            for j, (start, end) in enumerate(zip(starts, ends, strict=True)):
+                self.entries[j] = Elements(start, end, settled=start == end or not expires)
+                if start < end <= start + WHOLE:
+                    few.append(j)
+            over = self._fetch([(j, range(starts[j], ends[j])) for j in few])
+            if expires:
+                self._settle(few, over)
+        here = self.entries[i]
+        assert here is not None
+        return here
+
+    def settle(self, i: int, here: Elements) -> None:
+        """Find out which elements of a large list have expired: that needs a look at all."""
+        places = [p for p in range(here.start, here.end) if p not in here.known]
+        self._settle([i], self._fetch([(i, places)]))
+
+    def _settle(self, numbers: list[int], over: list[tuple[int, int]]) -> None:
+        for j, place in over:
+            here = self.entries[j]
+            assert here is not None
+            here.changed[place] = _ABSENT
+            here.touched = True
+            self.expired += 1
+        for j in numbers:
+            here = self.entries[j]
+            assert here is not None
+            here.settled = True
+            here.holes = {p for p in range(here.start, here.end) if p not in here.known}
+            while here.start in here.holes:
+                here.holes.remove(here.start)
+                here.start += 1
+
+    def fetch(self, i: int, here: Elements, positions: Sequence[int]) -> None:
+        """Read some elements of one key."""
+        self._fetch([(i, positions)])
+
+    def _fetch(self, wanted: list[tuple[int, Sequence[int]]]) -> list[tuple[int, int]]:
+        """Read elements; returns those that are there but have expired."""
+        owners = [j for j, positions in wanted for _ in positions]
+        places = [p for _, positions in wanted for p in positions]
+        if not owners:
+            return []
+        addresses = self._replica.find(*self._fingerprints(owners, places))
+        names = ["value"] + ([EXPIRES] if self._ttl_us is not None else [])
+        columns = [to_python(array) for array in self._replica.gather(addresses, names)]
+        expires = columns[1] if len(columns) > 1 else [None] * len(owners)
+        over = []
+        found = (addresses != 0).tolist()
+        rows = zip(owners, places, found, columns[0], expires, strict=True)
+        for j, place, is_there, value, until in rows:
+            if not is_there:
+                continue
+            if until is not None and self._now_us is not None and until <= self._now_us:
+                over.append((j, place))
+                continue
+            here = self.entries[j]
+            assert here is not None
+            here.known[place] = value
+        return over
+
+    def _fingerprints(
+        self, owners: list[int], places: list[int]
+    ) -> tuple[UInt64Array, UInt64Array]:
+        lo = self._keys.lo[owners] + np.asarray(places, np.uint64) * np.uint64(_STRIDE)
+        return self._keys.hi[owners], lo
+
+    @property
+    def touched(self) -> list[int]:
+        return [j for j, e in enumerate(self.entries) if e is not None and e.touched]
+
+    def changes(self) -> Changes | None:
+        owners: list[int] = []
+        places: list[int] = []
+        values: list[Any] = []
+        for j in self.touched:
+            here = self.entries[j]
+            assert here is not None
+            owners += [j] * len(here.changed)
+            places += here.changed.keys()
+            values += here.changed.values()
+        if not owners:
+            return None
+        hi, lo = self._fingerprints(owners, places)
+        deleted = np.asarray([value is _ABSENT for value in values], np.bool_)
+        existing = self._replica.find(hi, lo) != 0
+        wanted = np.flatnonzero(~deleted | existing)
+        if not len(wanted):
+            return None
+        kept = [None if values[w] is _ABSENT else values[w] for w in wanted]
+        value_type = self._replica.schema.field("value").type
+        columns: dict[str, pa.Array] = {
+            HI: pa.array(hi[wanted]),
+            LO: pa.array(lo[wanted]),
+            DELETED: pa.array(deleted[wanted]),
+            OWNER_HI: pa.array(self._keys.hi[owners][wanted]),
+            OWNER_LO: pa.array(self._keys.lo[owners][wanted]),
+            "position": pa.array(np.asarray(places, np.int64)[wanted]),
+            "value": fitted(
+                kept,
+                [owners[w] for w in wanted],
+                self._keys,
+                value_type,
+                f"an element of {self._what}",
+            ),
+        }
+        if self._ttl_us is not None:
+            until = None if self._now_us is None else self._now_us + self._ttl_us
+            columns[EXPIRES] = pa.array([until] * len(wanted), pa.int64())
+        gone = deleted[wanted]
+        return Changes(
+            sorted_changes(self._replica, columns),
+            added=int((~existing[wanted] & ~gone).sum()),
+            removed=int(gone.sum()),
+            expired=self.expired,
+        )

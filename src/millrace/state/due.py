@@ -1,0 +1,65 @@
+"""Which rows of a table are due: timers by their firing time.
+
+Each page of the table is put in order of time once, when it comes; a page then has a position up to
+which everything has fired. Whether a row still counts (it may have been overwritten or cancelled)
+the delta index tells. So an epoch looks at what is due, not at all timers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.log.segment import HI, LO
+from millrace.state.columns import ROW_BITS
+from millrace.state.replica import Replica, words
+
+UInt64Array = npt.NDArray[np.uint64]
+Int64Array = npt.NDArray[np.int64]
+
+_NEVER = np.iinfo(np.int64).max
+
+
+class _Page:
+    def __init__(self, times: Int64Array) -> None:
+        self.order = np.argsort(times, kind="stable")
+        self.times = times[self.order]
+        self.done = 0
+
+
+class DueIndex:
+    """An order by time over the pages of a replica's table."""
+
+    def __init__(self, column: str) -> None:
+        self._column = column
+        self._pages: dict[tuple[int, int], _Page] = {}
+
+    def due(self, replica: Replica, groups: Int64Array, now: int) -> UInt64Array:
+        """Addresses of the rows of some key groups whose time has come."""
+        replica.touch(groups)
+        chunks = replica.chunks()
+        # A chunk's number is used again; its serial number is not.
+        self._pages = {key: page for key, page in self._pages.items() if key in chunks}
+        own = np.zeros(replica.key_groups, np.bool_)
+        own[groups] = True
+        found = []
+        for key, batch in chunks.items():
+            page = self._pages.get(key)
+            if page is None:
+                # A deleted row has no time.
+                times = batch.column(self._column).fill_null(_NEVER).to_numpy()
+                page = self._pages[key] = _Page(times)
+            last = int(np.searchsorted(page.times, now, side="right"))
+            rows = page.order[page.done : last].astype(np.uint64)
+            if not len(rows):
+                continue
+            addresses = (np.uint64(key[0]) << np.uint64(ROW_BITS)) | rows
+            hi, lo = words(batch, HI)[rows], words(batch, LO)[rows]
+            mine = own[(hi >> np.uint64(replica.shift)).astype(np.int64)]
+            live = np.zeros(len(rows), np.bool_)
+            live[mine] = replica.find(hi[mine], lo[mine]) == addresses[mine]
+            # Rows of key groups that are not asked for now may be asked for later.
+            pending = live | ~mine
+            page.done = page.done + int(np.argmax(pending)) if pending.any() else last
+            found.append(addresses[live])
+        return np.concatenate(found) if found else np.empty(0, np.uint64)

@@ -1,0 +1,76 @@
+"""What a shard writes of a table in one epoch: its changed rows, and what it merges on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.ids import Epoch
+from millrace.log.segment import HI, LO, SectionData, SegmentEntry, encode_segment
+from millrace.state.replica import Replica, words
+from millrace.state.sorting import count_groups
+
+Int64Array = npt.NDArray[np.int64]
+Sweep = Callable[[pa.RecordBatch], npt.NDArray[np.bool_] | None]
+"""Tells which rows of a table are over and need not be kept; None if none can be."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A segment that is ready to be stored."""
+
+    buffer: pa.Buffer
+    entry: SegmentEntry
+    merged_rows: int
+    swept_rows: int
+    """Rows that had expired and were left out of a merge."""
+
+
+def compose_segment(
+    replica: Replica,
+    path: str,
+    changed: pa.RecordBatch,
+    groups: Int64Array,
+    index_budget: int,
+    sweep: Sweep | None = None,
+) -> Written:
+    """The segment with a shard's changes to a table, its merges and its runs."""
+    sections = replica.delta(changed)
+    merging = replica.plan_merges(groups, changed.num_rows, index_budget)
+    merged = swept = 0
+    if len(merging):
+        base = replica.merged(merging)
+        if sweep is not None:
+            base, swept = _without_expired(replica, base, changed, sweep)
+        merged = base.rows.num_rows
+        sections.append(base)
+    run = replica.run(np.setdiff1d(groups, merging))
+    if run is not None:
+        sections.append(run)
+        merged += run.rows.num_rows
+    buffer, entry = encode_segment(path, Epoch(replica.version + 1), sections)
+    return Written(buffer, entry, merged, swept)
+
+
+def _without_expired(
+    replica: Replica, base: SectionData, changed: pa.RecordBatch, sweep: Sweep
+) -> tuple[SectionData, int]:
+    over = sweep(base.rows)
+    if over is None or not over.any():
+        return base, 0
+    # A row that the epoch changes is written anyway, and was counted as one that exists.
+    changed_hi, changed_lo = words(changed, HI), words(changed, LO)
+    fresh = set(zip(changed_hi.tolist(), changed_lo.tolist(), strict=True))
+    hi, lo = words(base.rows, HI), words(base.rows, LO)
+    for i in np.flatnonzero(over & np.isin(hi, changed_hi)).tolist():
+        if (int(hi[i]), int(lo[i])) in fresh:
+            over[i] = False
+    kept = base.rows.filter(pa.array(~over))
+    counts = count_groups(words(kept, HI), np.uint64(replica.shift), replica.key_groups)
+    groups = np.flatnonzero(counts)
+    section = SectionData(base.first, base.last, base.covers, groups, counts[groups], kept)
+    return section, int(over.sum())

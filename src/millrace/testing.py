@@ -1,0 +1,245 @@
+"""Testing a processor without Spark: real state, a clock and a watermark under your control.
+
+    harness = mr.testing.Harness(
+        Visits(), key="user", schema="user string, page string, at timestamp",
+        output="user string, visits long", event_time="at",
+    )
+    harness.send([{"user": "ann", "page": "/", "at": noon}])
+    harness.advance_watermark(noon + mr.minutes(31))      # timers fire, late rows are late
+
+Each call is an epoch and returns the rows it emitted. State goes through the same tables, segments
+and merges as in a query; only Spark is missing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+from pyspark.sql import types as T
+
+from millrace import clock, types
+from millrace.ddl import parse_schema
+from millrace.errors import UnknownColumnError, UsageError
+from millrace.ids import Epoch, OperatorName, Shard
+from millrace.keygroups import Assignment, groups_of
+from millrace.log import Journal, OperatorCommit, SegmentEntry, open_store
+from millrace.log.segment import HI, LO, segment_path
+from millrace.operators.aggregate import PART, Key
+from millrace.operators.operator import MAIN, Change, Moment, table_name
+from millrace.processors.convert import encode_key, from_us, to_arrow, to_python, to_us
+from millrace.processors.making import make_operator
+from millrace.processors.processor import Processor
+from millrace.processors.rows import EVENT
+from millrace.processors.whole_batch import BatchProcessor
+from millrace.state.replica import Replica
+from millrace.state.writing import compose_segment
+
+_NAME = OperatorName("tested")
+_KEY_GROUPS = 16
+_INDEX_BUDGET = 1 << 30
+_START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+
+
+class Harness:
+    """One processor, on one shard or on several."""
+
+    def __init__(
+        self,
+        processor: Processor | BatchProcessor,
+        *,
+        key: str | Sequence[str],
+        schema: str | T.StructType,
+        output: str | T.StructType,
+        event_time: str | None = None,
+        start: dt.datetime = _START,
+        shards: int = 1,
+    ) -> None:
+        fields = parse_schema(schema).fields
+        by_name = {f.name: f for f in fields}
+        names = [key] if isinstance(key, str) else list(key)
+        for name in [*names, *([event_time] if event_time else [])]:
+            if name not in by_name:
+                raise UnknownColumnError(
+                    f"there is no column {name!r}; the columns are {', '.join(by_name)}."
+                )
+        self._operator = make_operator(
+            _NAME,
+            [Key(n, by_name[n].dataType) for n in names],
+            [Key(f.name, f.dataType) for f in fields],
+            processor,
+            parse_schema(output),
+            event_time,
+        )
+        self._journal = Journal.create(
+            open_store(f"memory://millrace-{clock.fresh_id()}"), _KEY_GROUPS
+        )
+        self._trail = self._journal.trail(Epoch(0))
+        self._every = np.arange(_KEY_GROUPS)
+        self._assignment = Assignment.even(_KEY_GROUPS, shards)
+        self._time_us = to_us(start)
+        self._watermark_us: int | None = None
+        self.counters: dict[str, int] = {}
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Start over from what was committed, as a restarted query does."""
+        self._shards: dict[int, dict[str, Replica]] = {}
+
+    def rescale(self, shards: int) -> None:
+        """Spread the keys over so many shards from the next epoch on."""
+        if not 1 <= shards <= _KEY_GROUPS:
+            raise UsageError(f"{shards} shards: there can be 1 to {_KEY_GROUPS}.")
+        self._assignment = Assignment.even(_KEY_GROUPS, shards)
+
+    @property
+    def now(self) -> dt.datetime:
+        """The processing time of the next epoch."""
+        return from_us(self._time_us)
+
+    def send(self, rows: Iterable[dict[str, Any]] = ()) -> list[tuple[Any, ...]]:
+        """Run an epoch with these rows; returns what it emitted."""
+        output, counters = self._epoch(self._table(list(rows)))
+        for name, count in counters.items():
+            self.counters[name] = self.counters.get(name, 0) + count
+        columns = [to_python(types.conform(c, c.type)) for c in output.columns]
+        return list(zip(*columns, strict=True))
+
+    def advance_watermark(self, to: dt.datetime) -> list[tuple[Any, ...]]:
+        """Move event time forward and run an epoch without rows."""
+        us = to_us(to)
+        if self._watermark_us is not None and us < self._watermark_us:
+            raise UsageError(f"the watermark is at {from_us(self._watermark_us)} and only rises.")
+        self._watermark_us = us
+        return self.send()
+
+    def advance_time(self, by: dt.timedelta) -> list[tuple[Any, ...]]:
+        """Let processing time go by and run an epoch without rows."""
+        self._time_us += by // dt.timedelta(microseconds=1)
+        return self.send()
+
+    def state(self, name: str = MAIN) -> list[dict[str, Any]]:
+        """The rows of the main table, or of a list, map, set or timer table."""
+        if name not in self._operator.tables:
+            known = ", ".join(repr(table) for table in self._operator.tables if table)
+            raise UsageError(f"there is no table {name!r}; there are the main one, {known}.")
+        replica = self._open([name])[name]
+        self._follow({name: replica}, self._every)
+        rows = replica.read(self._every)
+        hidden = [n for n in rows.schema.names if n.startswith("_")]
+        listed: list[dict[str, Any]] = rows.drop_columns(hidden).to_pylist(maps_as_pydicts="strict")
+        return listed
+
+    def _open(self, tables: Iterable[str]) -> dict[str, Replica]:
+        store = self._journal.store
+        layouts = {table: self._operator.tables[table] for table in tables}
+        return {
+            table: Replica(store, layout.schema, _KEY_GROUPS, owned=layout.owned)
+            for table, layout in layouts.items()
+        }
+
+    def _follow(self, replicas: dict[str, Replica], groups: npt.NDArray[np.int64]) -> None:
+        for table, replica in replicas.items():
+            log = self._trail.operator(table_name(_NAME, table))
+            replica.follow(log, self._trail.epoch, groups)
+
+    def _table(self, rows: list[dict[str, Any]]) -> pa.Table:
+        operator = self._operator
+        columns: dict[str, pa.Array] = {}
+        for prefix, described in (("_k", operator.keys), ("_c", operator.fields)):
+            for i, column in enumerate(described):
+                values = [row.get(column.name) for row in rows]
+                arrow = types.arrow_type(column.type, column.name)
+                columns[f"{prefix}{i}"] = to_arrow(values, arrow, f"column {column.name!r}")
+        # As the column has them: 1 and 1.0 are the same key if it is a double.
+        keys = [to_python(columns[f"_k{i}"]) for i in range(len(operator.keys))]
+        digests = [xxhash.xxh3_128_intdigest(encode_key(k)) for k in zip(*keys, strict=True)]
+        words = np.asarray([[d >> 64, d & (2**64 - 1)] for d in digests], np.uint64)
+        words = words.reshape(-1, 2).view(np.int64)
+        columns[HI] = pa.array(words[:, 0])
+        columns[LO] = pa.array(words[:, 1])
+        columns[PART] = pa.array(np.zeros(len(rows), np.int32))
+        if operator.event_time is not None:
+            times = [row.get(operator.event_time) for row in rows]
+            columns[EVENT] = pa.array([None if t is None else to_us(t) for t in times], pa.int64())
+        return pa.table(columns)
+
+    def _epoch(self, rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+        epoch = Epoch(self._trail.epoch + 1)
+        moment = Moment(epoch, self._time_us, self._watermark_us)
+        hi = np.asarray(rows.column(HI).to_numpy()).view(np.uint64)
+        owner = np.asarray(self._assignment.owners)[groups_of(hi, _KEY_GROUPS)]
+        segments: dict[OperatorName, list[SegmentEntry]] = {}
+        outputs: list[pa.RecordBatch] = []
+        counters: dict[str, int] = {}
+        for shard in range(self._assignment.shards):
+            part = rows.filter(pa.array(owner == shard))
+            if not part.num_rows and not self._operator.runs_without_rows and shard:
+                continue
+            change = self._shard(Shard(shard), part, moment, segments)
+            outputs.append(change.output)
+            for name, count in change.counters.items():
+                counters[name] = counters.get(name, 0) + count
+        self._journal.commit(
+            self._trail,
+            run="test",
+            batch_id=epoch - 1,
+            watermark_ms=None,
+            operators={
+                name: OperatorCommit(self._assignment, tuple(entries), 0)
+                for name, entries in segments.items()
+            },
+            specs={_NAME: self._operator.spec()},
+            full=False,
+        )
+        return pa.Table.from_batches(outputs).combine_chunks(), counters
+
+    def _shard(
+        self,
+        shard: Shard,
+        rows: pa.Table,
+        moment: Moment,
+        segments: dict[OperatorName, list[SegmentEntry]],
+    ) -> Change:
+        """What a task does: apply the rows, and write the changes of each table."""
+        if shard not in self._shards:
+            self._shards[shard] = self._open(self._operator.tables)
+        replicas = self._shards[shard]
+        groups = self._assignment.groups_of(shard)
+        self._follow(replicas, groups)
+        change = self._operator.apply(replicas, rows, groups, moment)
+        for table, changed in change.tables.items():
+            name = table_name(_NAME, table)
+            path = segment_path(name, Epoch(moment.epoch), shard, clock.fresh_id()[:12])
+            sweep = self._operator.sweep(table, moment)
+            written = compose_segment(
+                replicas[table], path, changed.rows, groups, _INDEX_BUDGET, sweep
+            )
+            self._journal.store.put(path, memoryview(written.buffer))
+            segments.setdefault(name, []).append(written.entry)
+            swept = change.counters.get("expired", 0) + written.swept_rows
+            change.counters["expired"] = swept
+        return change
+
+
+def run(
+    processor: Processor | BatchProcessor,
+    rows: Iterable[dict[str, Any]],
+    *,
+    key: str | Sequence[str],
+    schema: str | T.StructType,
+    output: str | T.StructType,
+    event_time: str | None = None,
+    watermark: dt.datetime | None = None,
+) -> list[tuple[Any, ...]]:
+    """What a processor emits for some rows in one epoch, and then, if given, at a watermark."""
+    harness = Harness(processor, key=key, schema=schema, output=output, event_time=event_time)
+    emitted = harness.send(rows)
+    if watermark is not None:
+        emitted += harness.advance_watermark(watermark)
+    return emitted

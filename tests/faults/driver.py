@@ -1,0 +1,86 @@
+"""The program that the tests kill: a query over a folder of files, one file an epoch.
+
+    python -m tests.faults.driver INPUT LOCATION SINK PATH
+
+A test drops the files first, runs this with `MILLRACE_CRASH` set, and later, without it, either
+runs it again or builds the same query in a session of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+import millrace as mr
+
+SCHEMA = "k string, g int, v long, d decimal(9,2), s string, _epoch int, _seq long"
+KEYS = ("k", "g")
+AGGREGATES = {
+    "n": mr.count(),
+    "total": mr.sum("v"),
+    "mean": mr.mean("d"),
+    "top": mr.max("s"),
+    "newest": mr.last("v"),
+}
+SINKS = ("parquet", "function")
+
+
+class WriteByBatchId:
+    """Writes each batch to a file named after it, so a batch that comes again changes nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.mkdir(exist_ok=True)
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        with (self._path / "calls").open("a") as calls:
+            calls.write(f"{batch_id}\n")
+        temporary = self._path / f".{batch_id}.{os.getpid()}"
+        pq.write_table(df.toArrow(), temporary)
+        temporary.replace(self._path / f"{batch_id}.parquet")
+
+
+def build(spark: SparkSession, folder: Path, sink: str, path: Path) -> mr.Sinked:
+    source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    stream = mr.stream(source).key_by(*KEYS).aggregate(name="totals", **AGGREGATES)
+    if sink == "function":
+        return stream.for_each_batch(WriteByBatchId(path))
+    return stream.to(sink, path=str(path))
+
+
+def finish(sinked: mr.Sinked, location: Path, parallelism: int = 2) -> mr.Query:
+    """Process everything there is, then stop."""
+    query = sinked.start(str(location), parallelism=parallelism)
+    try:
+        query.process_all_available()
+    finally:
+        query.stop()
+    return query
+
+
+def main() -> None:
+    folder, location, sink, path = sys.argv[1:]
+    spark = mr.session(
+        "millrace-faults",
+        master="local[2]",
+        config={
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "512m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            # A short life: start quickly rather than run quickly.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+    )
+    finish(build(spark, Path(folder), sink, Path(path)), Path(location))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

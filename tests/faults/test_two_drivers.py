@@ -1,0 +1,126 @@
+"""Two drivers on one location: each epoch is committed once, and the loser knows."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from tests.faults import driver
+from tests.faults.lives import EPOCHS, Case, Truth
+
+import millrace as mr
+from millrace.errors import FencedError
+from millrace.log import Journal, open_store
+
+
+def runs(location: Path) -> list[str]:
+    """Which run committed each epoch."""
+    journal = Journal.open(open_store(str(location)))
+    return [journal.read(epoch)[0].run for epoch in journal.epochs()]
+
+
+def test_the_slower_driver_is_fenced(spark: SparkSession, truth: Truth, tmp_path: Path) -> None:
+    """One driver hangs in its sink while another, elsewhere, takes the location over."""
+    case = Case(spark, truth, tmp_path, "function")
+    hanging, resume = threading.Event(), threading.Event()
+    write = driver.WriteByBatchId(case.path)
+
+    def hang_in_second(df: DataFrame, batch_id: int) -> None:
+        if batch_id == 1:
+            df.count()
+            hanging.set()
+            assert resume.wait(timeout=240)
+        else:
+            write(df, batch_id)
+
+    source = spark.readStream.schema(driver.SCHEMA).option("maxFilesPerTrigger", 1)
+    slow = (
+        mr.stream(source.parquet(str(truth.folder.path)))
+        .key_by(*driver.KEYS)
+        .aggregate(name="totals", **driver.AGGREGATES)
+        .for_each_batch(hang_in_second)
+        .start(str(case.location), parallelism=2)
+    )
+    try:
+        assert hanging.wait(timeout=120), slow.exception()
+        program = case.start()
+        assert program.wait() == 0, program.output()
+        program.assert_nobody_survives()
+        case.assert_exact()
+    finally:
+        resume.set()
+    with pytest.raises(FencedError, match=r"epoch 2 .* only one query may run on a location"):
+        slow.process_all_available()
+    assert not slow.is_active
+    assert isinstance(slow.exception(), FencedError)
+    first, *others = runs(case.location)
+    assert len(others) == EPOCHS - 1
+    assert first not in others
+    assert len(set(others)) == 1
+    case.assert_exact()
+
+
+def test_a_second_start_in_one_session_takes_over(
+    spark: SparkSession, truth: Truth, tmp_path: Path
+) -> None:
+    """Spark ends the older run of a checkpoint when a younger one starts.
+
+    It does not wait for the older one's epoch, so either may commit it; the other is fenced.
+    """
+    case = Case(spark, truth, tmp_path, "parquet")
+    build = driver.build(spark, truth.folder.path, "parquet", case.path)
+    older = build.start(str(case.location), parallelism=2)
+    younger = build.start(str(case.location), parallelism=3)
+    with contextlib.suppress(FencedError):
+        younger.process_all_available()
+    younger.stop()
+    assert not older.is_active
+    case.finish_here()
+    assert len(runs(case.location)) == EPOCHS
+    case.assert_exact()
+
+
+def test_a_fenced_driver_adds_nothing_to_the_file_sink(
+    spark: SparkSession, truth: Truth, tmp_path: Path
+) -> None:
+    """It has looked for the batch, found nothing, and is still writing when the other is done."""
+    case = Case(spark, truth, tmp_path, "parquet")
+    writing, resume = tmp_path / "writing", tmp_path / "resume"
+
+    def hang_in_second(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        if context.getLocalProperty("streaming.sql.batchId") == "1":
+            writing.touch()
+            while not resume.exists():
+                time.sleep(0.01)
+        yield from batches
+
+    source = spark.readStream.schema(driver.SCHEMA).option("maxFilesPerTrigger", 1)
+    slow = (
+        mr.stream(source.parquet(str(truth.folder.path)))
+        .key_by(*driver.KEYS)
+        .aggregate(name="totals", **driver.AGGREGATES)
+        .transform(lambda df: df.mapInArrow(hang_in_second, df.schema))
+        .to("parquet", path=str(case.path))
+        .start(str(case.location), parallelism=2)
+    )
+    try:
+        while not writing.exists() and slow.is_active:
+            time.sleep(0.05)
+        assert slow.is_active, slow.exception()
+        program = case.start()
+        assert program.wait() == 0, program.output()
+        case.assert_exact()
+    finally:
+        resume.touch()
+    with pytest.raises(FencedError):
+        slow.process_all_available()
+    case.assert_exact()

@@ -1,0 +1,88 @@
+"""Programs in processes of their own: start one, wait for its end, and find what it left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass
+class Program:
+    """A running Python program, the head of a process session of its own."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait(self, timeout: float = 240) -> int:
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill_all()
+            raise AssertionError(f"the program did not end:\n{self.output()}") from None
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")[-4000:]
+
+    def others(self) -> list[int]:
+        """The JVM, the Python daemon and its workers, whatever process group they made."""
+        return session_members(self.process.pid)
+
+    def assert_nobody_survives(self, seconds: int = 60) -> None:
+        """The JVM notices that its driver is gone, and the workers that their JVM is."""
+        for _ in range(seconds * 10):
+            if not self.others():
+                return
+            time.sleep(0.1)
+        left = {pid: _command(pid) for pid in self.others()}
+        self.kill_all()
+        raise AssertionError(f"processes survived their driver: {left}")
+
+    def kill_all(self) -> None:
+        """SIGKILL to every process of the session, as when a machine loses power."""
+        for pid in [self.process.pid, *self.others()]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def start(module: str, *arguments: object, log: Path, **environment: str) -> Program:
+    """Run `python -m module arguments`."""
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *map(str, arguments)],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return Program(process, log)
+
+
+def session_members(session: int) -> list[int]:
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            # After the name in parentheses: state, parent, process group, session.
+            fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and int(entry) != session and fields[0] != "Z":
+                found.append(int(entry))
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
+    except OSError:
+        return "?"

@@ -1,0 +1,149 @@
+"""Two keys have the same fingerprint exactly when Spark's groupBy puts them in one group."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from tests.spark import values
+
+from millrace.keygroups import groups_of
+from millrace.keygroups.fingerprint import fingerprint, key_group
+
+STRINGS: list[Any] = [None, "", "a", "A", "b", "aa", "\x00", "ß", "ss"]
+DOUBLES: list[Any] = [None, 0.0, -0.0, math.nan, -math.nan, 1.0, -1.0, math.inf, 5e-324, -5e-324]
+PAIRS = [(a, b) for a in [None, "", "a"] for b in [None, "", "a"]]
+LISTS: list[Any] = [
+    None,
+    [],
+    [None],
+    [None, None],
+    [None, "a"],
+    ["a", None],
+    ["a"],
+    [""],
+    ["", "a"],
+    ["a", "a"],
+]
+
+# Schema, and keys that must be told apart, or not, as Spark does.
+HAND_MADE: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
+    "two strings": ("a string, b string", PAIRS),
+    "three strings": (
+        "a string, b string, c string",
+        [(a, b, c) for a, b in PAIRS for c in [None, "", "a"]],
+    ),
+    "doubles": ("a double", [(d,) for d in DOUBLES]),
+    "two doubles": ("a double, b double", [(a, b) for a in DOUBLES for b in DOUBLES]),
+    "floats": ("a float", [(d,) for d in [None, 0.0, -0.0, math.nan, -math.nan, 1.5, math.inf]]),
+    "arrays": ("a array<string>", [(x,) for x in LISTS]),
+    "two arrays": ("a array<string>, b array<string>", [(x, y) for x in LISTS for y in LISTS]),
+    "arrays of doubles": (
+        "a array<double>",
+        [(x,) for x in [None, [], [0.0], [-0.0], [math.nan], [-math.nan], [None], [0.0, None]]],
+    ),
+    "arrays of arrays": (
+        "a array<array<string>>",
+        [
+            (x,)
+            for x in [
+                None,
+                [],
+                [None],
+                [[]],
+                [[], None],
+                [None, []],
+                [["a"]],
+                [["a"], []],
+                [["a", None]],
+            ]
+        ],
+    ),
+    "struct": ("a struct<x: string, y: string>", [(None,), *(((x, y),) for x, y in PAIRS)]),
+    "struct beside string": (
+        "a struct<x: string>, b string",
+        [(a, b) for a in [None, (None,), ("",), ("a",)] for b in [None, "", "a"]],
+    ),
+    "array of structs": (
+        "a array<struct<x: string, y: int>>",
+        [
+            (x,)
+            for x in [
+                None,
+                [None],
+                [(None, None)],
+                [(None, 1)],
+                [("a", None)],
+                [("a", 1)],
+                [("a", 1), None],
+                [None, ("a", 1)],
+            ]
+        ],
+    ),
+    "collated strings": ("a string collate UTF8_LCASE", [(s,) for s in STRINGS]),
+    "ICU collation": ("a string collate UNICODE_CI_AI", [(s,) for s in [*STRINGS, "á", "Á", "ä"]]),
+    "trimming collation": (
+        "a string collate UTF8_BINARY_RTRIM",
+        [(s,) for s in ["a", "a ", " a", "", " ", None]],
+    ),
+    "collated strings in an array": (
+        "a array<string collate UTF8_LCASE>",
+        [(x,) for x in [None, [], ["a"], ["A"], ["a", None], ["A", None], [None, "a"]]],
+    ),
+    "collated string in a struct": (
+        "a struct<x: string collate UTF8_LCASE, y: int>",
+        [(None,), (("a", 1),), (("A", 1),), (("A", 2),), ((None, 1),), (("a", None),)],
+    ),
+}
+
+
+def groups(spark: SparkSession, schema: T.StructType | str, keys: list[Any]) -> tuple[Any, Any]:
+    """The numbers of the rows that go together: by Spark, and by fingerprint."""
+    df = spark.createDataFrame(keys, schema).coalesce(1)
+    columns = [(F.col(f.name), f.dataType) for f in df.schema.fields]
+    hi, lo = fingerprint(columns)
+    together = F.sort_array(F.collect_list("_row")).alias("rows")
+    marked = df.withColumns({"_hi": hi, "_lo": lo}).withColumn(
+        "_row", F.monotonically_increasing_id()
+    )
+    by_spark = marked.groupBy(*df.columns).agg(together).select("rows").collect()
+    by_print = marked.groupBy("_hi", "_lo").agg(together).select("rows").collect()
+    return ({tuple(r.rows) for r in by_spark}, {tuple(r.rows) for r in by_print})
+
+
+@pytest.mark.parametrize("name", HAND_MADE)
+def test_chosen_keys(spark: SparkSession, name: str) -> None:
+    schema, keys = HAND_MADE[name]
+    by_spark, by_print = groups(spark, schema, keys + keys[::-1])
+    assert by_print == by_spark
+    assert all(len(rows) >= 2 for rows in by_spark), "each key was given twice"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_drawn_keys(spark: SparkSession, seed: int) -> None:
+    rng = random.Random(seed)
+    kinds = rng.sample(sorted(values.KEY_TYPES), 4)
+    schema = T.StructType([T.StructField(kind, values.KEY_TYPES[kind][0]) for kind in kinds])
+    keys = [
+        tuple(values.maybe(rng, values.KEY_TYPES[kind][1]) for kind in kinds) for _ in range(300)
+    ]
+    by_spark, by_print = groups(spark, schema, keys)
+    assert by_print == by_spark, f"seed {seed}: {kinds}"
+    assert 1 < len(by_spark) < len(keys), "some keys repeat, and some do not"
+
+
+def test_the_key_group_is_the_top_of_the_fingerprint(spark: SparkSession) -> None:
+    df = spark.range(1000)
+    hi, lo = fingerprint([(F.col("id"), T.LongType())])
+    for count in (2, 256, 4096):
+        rows = df.select(hi.alias("hi"), lo.alias("lo"), key_group(hi, count).alias("g")).toArrow()
+        top = groups_of(rows.column("hi").to_numpy().view("uint64"), count)
+        assert rows.column("g").to_pylist() == top.tolist()
+        assert len(set(rows.column("g").to_pylist())) > min(count, 256) * 0.8
+    pairs = set(zip(rows.column("hi").to_pylist(), rows.column("lo").to_pylist(), strict=True))
+    assert len(pairs) == 1000

@@ -1,0 +1,171 @@
+"""The handle of a running query, and reading its state from another process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests import processes
+from tests.spark import cluster_program, support
+
+import millrace as mr
+from millrace.errors import QueryStoppedError, UnknownEpochError, UnknownOperatorError
+
+READ = """
+import json, sys
+import millrace as mr
+reader = mr.open(sys.argv[1])
+print(json.dumps([reader.epoch, sorted(reader.to_arrow("t").to_pylist(), key=str)]))
+from pyspark import SparkContext
+assert SparkContext._gateway is None, "reading state started a JVM"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> support.Folder:
+    return support.Folder(tmp_path / "in", "k string, v int")
+
+
+def counting(spark: SparkSession, folder: support.Folder, **options: str) -> mr.Sinked:
+    stream = mr.stream(folder.stream(spark, **options)).key_by("k")
+    return stream.aggregate(n=mr.count(), name="t").to("noop")
+
+
+def read_elsewhere(location: Path) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-c", READ, str(location)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_life_of_a_query(spark: SparkSession, folder: support.Folder, tmp_path: Path) -> None:
+    location = tmp_path / "l"
+    query = counting(spark, folder).start(
+        str(location), parallelism=2, query_name="counting", trigger="100 milliseconds"
+    )
+    assert query.is_active
+    assert query.epoch == 0
+    assert query.progress() is None
+    assert query.recent_progress() == []
+    assert "running" in repr(query)
+    assert query.spark_query.name == "counting"
+    with pytest.raises(UnknownEpochError, match="no committed epoch yet"):
+        mr.open(str(location))
+    query.process_all_available()
+    assert query.epoch == 0, "there was nothing to process"
+
+    folder.drop([("a", 1), ("b", 2), ("a", 3)])
+    query.process_all_available()
+    assert query.epoch == 1
+    assert read_elsewhere(location) == [1, [{"k": "a", "n": 2}, {"k": "b", "n": 1}]]
+    folder.drop([("a", 1), (None, 1)])
+    query.process_all_available()
+    assert not query.await_termination(1)
+    assert query.exception() is None
+
+    progress = query.progress()
+    assert progress is not None
+    assert progress["epoch"] == 2
+    assert progress["batch_id"] == 1
+    assert progress["seconds"] > 0
+    assert progress["numInputRows"] == 2
+    assert progress["durationMs"]["triggerExecution"] >= 0
+    assert {"plan", "run", "manifest"} <= progress["phases"].keys()
+    totals = progress["operators"]["t"]
+    assert totals["shards"] == 2
+    assert totals["input_rows"] == 2
+    assert totals["num_rows_updated"] == 2
+    assert totals["num_rows_total"] == 3
+    assert totals["bytes_written"] > 0
+    assert [p["epoch"] for p in query.recent_progress()] == [1, 2]
+
+    query.stop()
+    query.stop()
+    assert not query.is_active
+    assert query.await_termination(1)
+    assert "stopped epoch=2" in repr(query)
+    with pytest.raises(QueryStoppedError, match="start it again"):
+        query.process_all_available()
+    after = [{"k": "a", "n": 3}, {"k": "b", "n": 1}, {"k": None, "n": 1}]
+    assert read_elsewhere(location) == [2, after]
+
+
+def test_available_now_processes_what_is_there_and_ends(
+    spark: SparkSession, folder: support.Folder, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        folder.drop([("a", 1)])
+    sinked = counting(spark, folder, maxFilesPerTrigger="1")
+    query = sinked.start(str(tmp_path / "l"), parallelism=1, trigger="available_now")
+    assert query.await_termination(120)
+    assert query.exception() is None
+    assert query.epoch == 3
+    again = sinked.start(str(tmp_path / "l"), parallelism=1, trigger="available_now")
+    assert again.await_termination(120)
+    assert again.epoch == 3
+    assert again.id == query.id
+    assert mr.open(str(tmp_path / "l")).to_arrow().to_pylist() == [{"k": "a", "n": 3}]
+
+
+def test_a_reader_names_what_it_does_not_find(
+    spark: SparkSession, folder: support.Folder, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "l")
+    folder.drop([("a", 1)])
+    query = counting(spark, folder).start(location, parallelism=1)
+    query.process_all_available()
+    query.stop()
+    reader = mr.open(location)
+    assert reader.operators == ["t"]
+    assert reader.batch_id == 0
+    with pytest.raises(UnknownOperatorError, match=r"no operator 'u'.*has 't' at epoch 1"):
+        reader.to_arrow("u")
+    with pytest.raises(UnknownEpochError, match="epochs 1 to 1 are retained"):
+        mr.open(location, epoch=5)
+
+
+def test_old_epochs_are_forgotten(
+    spark: SparkSession, folder: support.Folder, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "l")
+    rows = [(f"k{i}", 1) for i in range(6)]
+    sinked = counting(spark, folder, maxFilesPerTrigger="1")
+    # The first manifest of a run is a full one, so the second run needs nothing of the first.
+    for epochs in (12, 5):
+        for _ in range(epochs):
+            folder.drop(rows)
+        query = sinked.start(location, parallelism=1, key_groups=2, retain_epochs=3)
+        query.process_all_available()
+        query.stop()
+    assert query.epoch == 17
+    with pytest.raises(UnknownEpochError, match="epochs 13 to 17 are retained"):
+        mr.open(location, epoch=12)
+    for epoch in (14, 15, 16, 17):
+        state = mr.open(location, epoch=epoch).to_arrow()
+        assert state.sort_by("k").column("n").to_pylist() == [epoch] * 6
+    segments = list((tmp_path / "l" / "segments" / "t").iterdir())
+    assert len(segments) < 17, "nothing was collected"
+
+
+def test_two_executors_in_processes_of_their_own(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    program = processes.start("tests.spark.cluster_program", tmp_path / "l", 3, log=log)
+    assert program.wait() == 0, program.output()
+    program.assert_nobody_survives()
+    result = json.loads(log.read_text().splitlines()[-1])
+    assert result["epoch"] >= 3
+    count, total = Counter[int | None](), Counter[int | None]()
+    for value in range(result["epoch"] * cluster_program.ROWS_PER_EPOCH):
+        key = value % 7 or None
+        count[key] += 1
+        total[key] += value
+    assert {r["k"]: (r["n"], r["total"]) for r in result["rows"]} == {
+        key: (count[key], total[key]) for key in count
+    }

@@ -1,0 +1,77 @@
+"""What start() understands as a trigger and as a size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millrace.api.query import parse_bytes, parse_trigger
+from millrace.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("trigger", "options"),
+    [
+        (None, {}),
+        ("available_now", {"availableNow": True}),
+        ("availableNow", {"availableNow": True}),
+        ("once", {"once": True}),
+        ("1 second", {"processingTime": "1 second"}),
+        ("500 milliseconds", {"processingTime": "500 milliseconds"}),
+        ("0 seconds", {"processingTime": "0 seconds"}),
+    ],
+)
+def test_triggers(trigger: str | None, options: dict[str, Any]) -> None:
+    assert parse_trigger(trigger) == options
+
+
+@pytest.mark.parametrize("trigger", ["", "  ", "soon", "continuous", 5, 1.5, ["1 second"]])
+def test_what_is_not_a_trigger(trigger: Any) -> None:
+    with pytest.raises(UsageError, match=r'trigger=.*use a time such as "1 second"'):
+        parse_trigger(trigger)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (1, 1),
+        (2**40, 2**40),
+        ("100", 100),
+        ("100b", 100),
+        ("512m", 512 * 2**20),
+        ("512 MB", 512 * 2**20),
+        ("2 GiB", 2 * 2**30),
+        ("2gib", 2 * 2**30),
+        (" 1.5 k ", 1536),
+        ("0.5t", 2**39),
+    ],
+)
+def test_sizes(size: str | int, expected: int) -> None:
+    assert parse_bytes(size) == expected
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        "",
+        "much",
+        "2 GiBs",
+        "2 kk",
+        "1e400",
+        "inf",
+        "nan",
+        "-1g",
+        "0",
+        "0.1",
+        0,
+        -1,
+        True,
+        None,
+        1.5j,
+        "2 x",
+    ],
+)
+def test_what_is_not_a_size(size: Any) -> None:
+    with pytest.raises(UsageError, match="memory="):
+        parse_bytes(size)

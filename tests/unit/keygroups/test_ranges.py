@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.keygroups import format_ranges, parse_ranges
+
+
+@pytest.mark.parametrize(
+    ("groups", "text"),
+    [
+        ([], ""),
+        ([0], "0"),
+        ([7], "7"),
+        ([0, 1, 2, 5], "0-2,5"),
+        ([0, 2, 4], "0,2,4"),
+        (list(range(4096)), "0-4095"),
+        ([0, 1, 3, 4, 4095], "0-1,3-4,4095"),
+    ],
+)
+def test_examples(groups: list[int], text: str) -> None:
+    assert format_ranges(groups) == text
+    assert parse_ranges(text).tolist() == groups
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_round_trip(groups: set[int]) -> None:
+    assert parse_ranges(format_ranges(sorted(groups))).tolist() == sorted(groups)
+
+
+@pytest.mark.parametrize("text", ["a", "1-b", "1,,2", "-"])
+def test_text_that_is_not_ranges_is_not_guessed_at(text: str) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        parse_ranges(text)

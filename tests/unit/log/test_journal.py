@@ -1,0 +1,244 @@
+"""The journal: one writer, a chain without gaps, and errors that say what to do."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.unit.driving import Location, fingerprint
+
+from millrace.errors import (
+    CorruptManifestError,
+    FencedError,
+    ForeignLocationError,
+    NewerFormatError,
+    NotALocationError,
+    UnknownEpochError,
+    UnwritableLocationError,
+)
+from millrace.ids import Epoch
+from millrace.log import Journal, open_store
+from millrace.log import manifest as manifests
+from millrace.log.journal import FULL_EVERY, IDENTITY
+from millrace.log.manifest import manifest_path
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "location"
+
+
+@pytest.fixture
+def location(root: Path) -> Location:
+    return Location(str(root), SCHEMA, 4)
+
+
+def run(location: Location, epochs: int) -> None:
+    for _ in range(epochs):
+        location.step({fingerprint(location.epoch % 7): (location.epoch + 1,)})
+
+
+def test_a_new_location_is_opened_as_it_was_created(root: Path, location: Location) -> None:
+    again = Journal.open(open_store(str(root)))
+    assert again.identity == location.journal.identity
+    assert again.head() == 0
+    assert again.trail(Epoch(0)).operators == {}
+
+
+def test_creating_a_location_twice_keeps_the_first(root: Path, location: Location) -> None:
+    again = Journal.create(open_store(str(root)), 256)
+    assert again.identity == location.journal.identity
+
+
+def test_what_is_not_a_location(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path, tmp_path / "nothing", tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(NotALocationError, match=rf"{path} is not a Millrace location.*Check"):
+            Journal.open(open_store(str(path)))
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text("v1")
+    with pytest.raises(ForeignLocationError, match=r"such as offsets/0.*Choose an empty directory"):
+        Journal.create(open_store(str(tmp_path)), 256)
+    assert not (tmp_path / IDENTITY).exists()
+
+
+def test_what_a_crash_left_behind_does_not_make_a_folder_foreign(tmp_path: Path) -> None:
+    (tmp_path / f"{IDENTITY}.0af3.tmp").write_text("half")
+    assert Journal.create(open_store(str(tmp_path)), 8).identity.key_groups == 8
+
+
+def test_an_unwritable_location(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UnwritableLocationError):
+        Journal.create(open_store(str(tmp_path / "file" / "below")), 256)
+    with pytest.raises(UnwritableLocationError):
+        Journal.create(open_store(str(tmp_path / "file")), 256)
+
+
+def test_every_flipped_byte_of_the_identity_is_noticed(root: Path, location: Location) -> None:
+    path = root / IDENTITY
+    data = path.read_bytes()
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 1 << at % 8
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptManifestError, match=IDENTITY):
+            Journal.open(open_store(str(root)))
+    path.write_bytes(data)
+    assert Journal.open(open_store(str(root))).identity == location.journal.identity
+
+
+def test_an_identity_of_a_newer_format(root: Path, location: Location) -> None:
+    (root / IDENTITY).write_bytes(manifests.seal({"format": 99})[0])
+    with pytest.raises(NewerFormatError, match="format 99"):
+        Journal.open(open_store(str(root)))
+
+
+def test_every_flipped_byte_of_a_manifest_is_noticed(root: Path, location: Location) -> None:
+    """Through the journal this time: full and incremental, on the way to the head."""
+    run(location, 3)
+    for epoch in (1, 2, 3):
+        path = root / manifest_path(Epoch(epoch))
+        data = path.read_bytes()
+        for at in range(0, len(data), 7):
+            damaged = bytearray(data)
+            damaged[at] ^= 0x20
+            path.write_bytes(damaged)
+            with pytest.raises(CorruptManifestError, match=path.name):
+                location.journal.trail(Epoch(3))
+        path.write_bytes(data)
+    assert location.state() == {fingerprint(k): (k + 1,) for k in range(3)}
+
+
+def test_of_two_drivers_one_is_fenced(root: Path, location: Location) -> None:
+    run(location, 2)
+    other = Location(str(root), SCHEMA, 4)
+    key = fingerprint(50)
+    winner = location.write(location.replica(), location.every, {key: (1,)})
+    loser = other.write(other.replica(), other.every, {key: (2,)})
+    location.commit([winner], run="the-winner")
+    with pytest.raises(FencedError, match=r"epoch 3 of .* by run the-winner.*this run, the-loser"):
+        other.commit([loser], run="the-loser")
+    assert other.epoch == 2
+    assert location.state()[key] == (1,)
+    # The loser stays fenced, and the winner goes on.
+    with pytest.raises(FencedError):
+        other.commit([loser], run="the-loser")
+    run(location, 1)
+    assert location.journal.head() == 4
+
+
+def test_a_commit_that_was_made_but_not_acknowledged_may_be_repeated(
+    location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that wrote the file and then failed: the same bytes again are no conflict."""
+    run(location, 1)
+    entry = location.write(location.replica(), location.every, {fingerprint(1): (9,)})
+    monkeypatch.setattr("millrace.clock.now_ms", lambda: 1_700_000_000_000)
+    twin = Location(location.store.url, SCHEMA, 4)
+    location.commit([entry])
+    twin.commit([entry])
+    assert twin.trail.checksum == location.trail.checksum
+
+
+def test_a_broken_chain_is_noticed(root: Path, tmp_path: Path, location: Location) -> None:
+    run(location, 5)
+    path = root / manifest_path(Epoch(4))
+    whole = path.read_bytes()
+    path.unlink()
+    with pytest.raises(CorruptManifestError, match=r"needs a manifest that is not there.*4\.json"):
+        location.journal.trail(Epoch(5))
+    assert location.journal.trail(Epoch(3)).epoch == 3
+    # A manifest that is whole, and this query's, but has another parent.
+    fork = tmp_path / "fork"
+    shutil.copytree(root, fork)
+    (fork / manifest_path(Epoch(5))).unlink()
+    (fork / manifest_path(Epoch(3))).unlink()
+    (fork / manifest_path(Epoch(2))).unlink()
+    forked = Location(str(fork), SCHEMA, 4)
+    forked.trail = forked.journal.trail(Epoch(1))
+    for n in range(3):
+        forked.step({fingerprint(n): (-n,)})
+    path.write_bytes((fork / manifest_path(Epoch(4))).read_bytes())
+    with pytest.raises(CorruptManifestError, match=r"epoch 4 does not follow that of epoch 3"):
+        location.journal.trail(Epoch(5))
+    path.write_bytes(whole)
+    assert location.journal.trail(Epoch(5)).epoch == 5
+
+
+def test_a_manifest_in_the_wrong_place_is_noticed(
+    root: Path, tmp_path: Path, location: Location
+) -> None:
+    run(location, 3)
+    other = Location(str(tmp_path / "other"), SCHEMA, 4)
+    run(other, 3)
+    last = root / manifest_path(Epoch(3))
+    for wrong in (
+        root / manifest_path(Epoch(1)),
+        root / manifest_path(Epoch(2)),
+        tmp_path / "other" / manifest_path(Epoch(3)),
+    ):
+        last.write_bytes(wrong.read_bytes())
+        with pytest.raises(CorruptManifestError, match="is not this location's"):
+            location.journal.trail(Epoch(3))
+
+
+def test_unknown_epochs_name_the_range(location: Location) -> None:
+    with pytest.raises(UnknownEpochError, match=r"has no committed epoch yet; epoch 1 was asked"):
+        location.journal.trail(Epoch(1))
+    run(location, 3)
+    for epoch in (4, 99):
+        with pytest.raises(
+            UnknownEpochError, match=rf"epoch {epoch} of .*epochs 1 to 3 are retained"
+        ):
+            location.journal.trail(Epoch(epoch))
+    with pytest.raises(UnknownEpochError):
+        location.journal.trail(Epoch(-1))
+
+
+def test_a_manifest_of_a_newer_format(root: Path, location: Location) -> None:
+    run(location, 2)
+    (root / manifest_path(Epoch(2))).write_bytes(manifests.seal({"format": 99})[0])
+    with pytest.raises(NewerFormatError, match=r"000000000002.json has format 99"):
+        location.journal.trail(Epoch(2))
+
+
+def test_opening_reads_a_bounded_number_of_manifests(location: Location) -> None:
+    run(location, 2 * FULL_EVERY + 5)
+    reads: list[str] = []
+    real = location.store.read
+
+    class Counting:
+        def __getattr__(self, name: str) -> object:
+            return getattr(location.store, name)
+
+        def read(self, path: str) -> bytes:
+            reads.append(path)
+            return real(path)
+
+    journal = Journal(Counting(), location.journal.identity)  # type: ignore[arg-type]
+    for epoch in (1, FULL_EVERY, FULL_EVERY + 1, 2 * FULL_EVERY, location.epoch):
+        reads.clear()
+        assert journal.trail(Epoch(epoch)).epoch == epoch
+        assert len(reads) <= FULL_EVERY + 1
+
+
+def test_half_written_manifests_do_not_count(root: Path, location: Location) -> None:
+    run(location, 2)
+    (root / (manifest_path(Epoch(3)) + ".1234.tmp")).write_bytes(b"half")
+    assert location.journal.epochs() == [1, 2]
+
+
+def test_what_the_driver_knows_is_kept(location: Location) -> None:
+    run(location, 2)
+    trail = location.journal.trail(Epoch(2))
+    assert trail.batch_id == 1
+    assert trail.specs == {"table": {"kind": "table"}}
+    assert trail.operator("table").assignment == location.trail.operator("table").assignment  # type: ignore[arg-type]

@@ -1,0 +1,209 @@
+"""Segments: what is written is read, and no damaged byte is ever taken for data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.unit.driving import changed_batch, fingerprint, words
+
+from millrace.errors import CorruptSegmentError, MissingFileError, NewerFormatError
+from millrace.ids import Epoch
+from millrace.keygroups import groups_of
+from millrace.log import segment as segment_module
+from millrace.log.segment import (
+    INDEX_KEY,
+    Section,
+    SectionData,
+    Segment,
+    SegmentEntry,
+    encode_segment,
+    open_segment,
+    segment_path,
+)
+from millrace.log.store import Store, open_store
+
+KEY_GROUPS = 4
+SCHEMA = pa.schema([("n", pa.int32()), ("s", pa.string())])
+PATH = segment_path("op", Epoch(3), 1, "attempt")
+
+
+def section(first: int, last: int, numbers: range) -> SectionData:
+    rows = changed_batch(
+        SCHEMA,
+        {fingerprint(k): None if k % 5 == 4 else (k, "x" * (k % 3)) for k in numbers},
+    )
+    hi = words(rows.column(0).to_pylist())
+    groups, counts = np.unique(groups_of(hi, KEY_GROUPS), return_counts=True)
+    return SectionData(Epoch(first), Epoch(last), groups, groups, counts, rows)
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_module, "PAGE_ROWS", 4)
+
+
+@pytest.fixture
+def sections() -> list[SectionData]:
+    return [section(2, 3, range(9)), section(0, 2, range(20, 32))]
+
+
+def encoded(sections: list[SectionData]) -> tuple[bytes, SegmentEntry]:
+    buffer, entry = encode_segment(PATH, Epoch(3), sections)
+    return buffer.to_pybytes(), entry
+
+
+def pages(segment: Segment) -> list[pa.RecordBatch]:
+    return [segment.page(i) for i in range(len(segment.entry.pages))]
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    url = str(tmp_path) if request.param == "local" else "memory://segments-test"
+    yield open_store(url)
+    if request.param == "memory":
+        fsspec.filesystem("memory").rm("/segments-test", recursive=True)
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_round_trip(store: Store, sections: list[SectionData]) -> None:
+    data, entry = encoded(sections)
+    store.put(PATH, data)
+    segment = open_segment(store, SegmentEntry.from_json(entry.to_json()))
+    assert segment.entry == entry
+    assert segment.schema.equals(sections[0].rows.schema)
+    assert len(entry.pages) > len(sections)
+    at = 0
+    for number, wrote in enumerate(sections):
+        described = entry.sections[number]
+        assert described.first_page == at
+        at += described.pages
+        assert (described.first, described.last) == (wrote.first, wrote.last)
+        assert described.rows == wrote.rows.num_rows
+        groups, counts = segment.rows_per_group(number)
+        assert groups.tolist() == wrote.groups.tolist()
+        assert counts.tolist() == wrote.counts.tolist()
+        spans = segment.spans(number)
+        read = [segment.page(described.first_page + i) for i in range(described.pages)]
+        assert pa.Table.from_batches(read).equals(pa.Table.from_batches([wrote.rows]))
+        for page, batch in enumerate(read):
+            for span in spans[page]:
+                part = words(batch.column(0).to_pylist()[span.row : span.row + span.rows])
+                assert set(groups_of(part, KEY_GROUPS).tolist()) == {span.group}
+                assert segment.place(number, span.group) == (page, span)
+        assert segment.place(number, KEY_GROUPS) is None
+
+
+def test_another_arrow_reader_reads_it(tmp_path: Path, sections: list[SectionData]) -> None:
+    data, _ = encoded(sections)
+    path = tmp_path / "segment.arrow"
+    path.write_bytes(data)
+    table = pa.ipc.open_file(path).read_all()
+    assert table.num_rows == sum(s.rows.num_rows for s in sections)
+    assert INDEX_KEY in table.schema.metadata
+
+
+def test_a_local_segment_is_mapped_not_copied(tmp_path: Path, sections: list[SectionData]) -> None:
+    store = open_store(str(tmp_path))
+    data, entry = encoded(sections)
+    store.put(PATH, data)
+    before = pa.total_allocated_bytes()
+    batches = pages(open_segment(store, entry))
+    assert pa.total_allocated_bytes() == before
+    assert sum(b.num_rows for b in batches) == sum(s.rows.num_rows for s in sections)
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_every_flipped_byte_is_noticed(sections: list[SectionData]) -> None:
+    """Exhaustive: each byte, one bit and all bits. Open and all pages, or an error; the pages that
+    are not damaged can still be read."""
+    data, entry = encoded(sections)
+    whole = [batch.to_pydict() for batch in pages(Segment(entry, memoryview(data), "here"))]
+    for at in range(len(data)):
+        for mask in (1 << at % 8, 0xFF):
+            damaged = bytearray(data)
+            damaged[at] ^= mask
+            bad = [i for i, (o, n, _) in enumerate(entry.pages) if o <= at < o + n]
+            if not bad:
+                with pytest.raises(CorruptSegmentError, match="here is damaged outside its pages"):
+                    Segment(entry, memoryview(bytes(damaged)), "here")
+                continue
+            segment = Segment(entry, memoryview(bytes(damaged)), "here")
+            for number, expected in enumerate(whole):
+                if number in bad:
+                    with pytest.raises(CorruptSegmentError, match=rf"page {number} of .*restore"):
+                        segment.page(number)
+                elif at % 16 == 0:
+                    assert segment.page(number).to_pydict() == expected
+
+
+def test_every_truncation_is_noticed(sections: list[SectionData], tmp_path: Path) -> None:
+    data, entry = encoded(sections)
+    for length in range(len(data)):
+        with pytest.raises(CorruptSegmentError, match=f"has {length} bytes.*says {len(data)}"):
+            Segment(entry, memoryview(data[:length]), "here")
+    with pytest.raises(CorruptSegmentError, match=f"has {len(data) + 1} bytes"):
+        Segment(entry, memoryview(data + b"\0"), "here")
+    store = open_store(str(tmp_path))
+    store.put(PATH, b"")
+    with pytest.raises(CorruptSegmentError, match="has 0 bytes"):
+        open_segment(store, entry)
+
+
+def test_another_segment_in_its_place_is_noticed(sections: list[SectionData]) -> None:
+    _, entry = encoded(sections)
+    other, _ = encoded([section(2, 3, range(1, 10)), section(0, 2, range(21, 33))])
+    if len(other) != entry.bytes:
+        other = other.ljust(entry.bytes, b"\0")[: entry.bytes]
+    with pytest.raises(CorruptSegmentError):
+        pages(Segment(entry, memoryview(other), "here"))
+
+
+def test_a_newer_format_is_refused(
+    monkeypatch: pytest.MonkeyPatch, sections: list[SectionData]
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(segment_module, "FORMAT_VERSION", 99)
+        data, entry = encoded(sections)
+    with pytest.raises(NewerFormatError, match=r"format 99.*Upgrade Millrace"):
+        Segment(entry, memoryview(data), "here")
+
+
+def test_a_missing_file_is_named(store: Store, sections: list[SectionData]) -> None:
+    data, entry = encoded(sections)
+    store.put(PATH, data)
+    store.delete(PATH)
+    with pytest.raises(MissingFileError, match=entry.path):
+        open_segment(store, entry)
+    store.put("segments/other", b"x")
+
+
+def test_a_section_without_rows(sections: list[SectionData]) -> None:
+    """An emptied key group is covered by a base that has no rows of it."""
+    empty = dataclasses.replace(
+        sections[1],
+        covers=np.arange(KEY_GROUPS),
+        groups=np.empty(0, np.int64),
+        counts=np.empty(0, np.int64),
+        rows=sections[1].rows.slice(0, 0),
+    )
+    data, entry = encoded([empty])
+    segment = Segment(entry, memoryview(data), "here")
+    assert entry.sections == (Section(Epoch(0), Epoch(2), "0-3", 0, 0, 0),)
+    assert entry.pages == ()
+    assert segment.spans(0) == []
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x10
+        with pytest.raises(CorruptSegmentError):
+            Segment(entry, memoryview(bytes(damaged)), "here")
+
+
+def test_attempts_get_names_of_their_own() -> None:
+    assert PATH == "segments/op/000000000003-0001-attempt.arrow"
+    assert segment_path("op", Epoch(3), 1, "other") != PATH

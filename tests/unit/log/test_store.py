@@ -1,0 +1,216 @@
+"""The contract of a store, on a directory and on fsspec's memory file system."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from millrace.errors import (
+    AlreadyExistsError,
+    MissingFileError,
+    StoreError,
+    UnwritableLocationError,
+)
+from millrace.log.store import FsspecStore, LocalStore, Store, open_store
+
+
+@pytest.fixture(params=["local", "file-url", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "memory":
+        url = f"memory://{request.node.originalname}"
+        yield open_store(url)
+        fs = fsspec.filesystem("memory")
+        if fs.exists(url):
+            fs.rm(url, recursive=True)
+    else:
+        prefix = "file://" if request.param == "file-url" else ""
+        yield open_store(f"{prefix}{tmp_path}/location")
+
+
+def test_what_is_written_is_read(store: Store) -> None:
+    store.create("manifests/1.json", b"one")
+    store.put("segments/op/1.arrow", memoryview(b"two"))
+    store.put("segments/op/2.arrow", b"")
+    assert store.read("manifests/1.json") == b"one"
+    assert store.read("segments/op/1.arrow") == b"two"
+    assert store.read("segments/op/2.arrow") == b""
+    assert store.size("manifests/1.json") == 3
+    assert store.size("segments/op/2.arrow") == 0
+
+
+def test_create_fails_if_the_file_exists_and_leaves_it_alone(store: Store) -> None:
+    store.create("a/b", b"first")
+    with pytest.raises(AlreadyExistsError, match="a/b exists already"):
+        store.create("a/b", b"second")
+    assert store.read("a/b") == b"first"
+    assert store.list("a") == ["a/b"]
+
+
+def test_of_many_creators_one_wins(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    wins: list[int] = []
+    losses: list[int] = []
+    ready = threading.Barrier(8)
+
+    def contend(number: int) -> None:
+        ready.wait()
+        try:
+            store.create("manifests/7.json", str(number).encode())
+            wins.append(number)
+        except AlreadyExistsError:
+            losses.append(number)
+
+    threads = [threading.Thread(target=contend, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wins) == 1
+    assert len(losses) == 7
+    assert store.read("manifests/7.json") == str(wins[0]).encode()
+    assert store.list("manifests") == ["manifests/7.json"]
+
+
+def test_list_is_sorted_recursive_and_relative_to_the_root(store: Store) -> None:
+    for path in ("segments/b/2", "segments/a/1", "segments/a/deep/0", "millrace.json"):
+        store.put(path, b"x")
+    assert store.list("segments") == ["segments/a/1", "segments/a/deep/0", "segments/b/2"]
+    assert store.list("segments/a") == ["segments/a/1", "segments/a/deep/0"]
+    assert store.list("") == ["millrace.json", *store.list("segments")]
+
+
+def test_what_is_not_there(store: Store) -> None:
+    assert store.size("none") is None
+    assert store.list("none") == []
+    assert store.list("") == []
+    store.delete("none")
+    with pytest.raises(MissingFileError, match="none is missing"):
+        store.read("none")
+
+
+def test_delete(store: Store) -> None:
+    store.put("a/1", b"x")
+    store.put("a/2", b"x")
+    store.delete("a/1")
+    assert store.list("a") == ["a/2"]
+    assert store.size("a/1") is None
+    store.create("a/1", b"again")
+    assert store.read("a/1") == b"again"
+
+
+def test_only_a_local_store_has_paths_to_map(tmp_path: Path) -> None:
+    assert open_store(str(tmp_path)).local_path("x") == str(tmp_path / "x")
+    assert open_store("memory://somewhere").local_path("x") is None
+
+
+def test_a_url_decides_the_store(tmp_path: Path) -> None:
+    assert isinstance(open_store(str(tmp_path)), LocalStore)
+    assert isinstance(open_store("relative/path"), LocalStore)
+    assert open_store("relative/path").url == os.path.abspath("relative/path")
+    assert open_store(f"file://{tmp_path}").url == str(tmp_path)
+    assert isinstance(open_store("memory://x"), FsspecStore)
+
+
+@pytest.mark.parametrize("url", ["nosuch://bucket/path", "no-such-scheme://x"])
+def test_an_unknown_scheme_says_what_to_install(url: str) -> None:
+    with pytest.raises(StoreError, match=r"cannot open .*fsspec package.*install"):
+        open_store(url)
+
+
+def test_a_path_below_a_file_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    store = open_store(str(tmp_path / "file" / "location"))
+    for write in (store.create, store.put):
+        with pytest.raises(UnwritableLocationError, match=r"cannot .*Not a directory.*permissions"):
+            write("millrace.json", b"x")
+    with pytest.raises(MissingFileError):
+        store.read("millrace.json")
+    assert store.size("millrace.json") is None
+
+
+def test_a_file_in_the_place_of_the_location_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    store = open_store(str(tmp_path / "file"))
+    with pytest.raises(UnwritableLocationError, match="cannot create"):
+        store.create("millrace.json", b"x")
+    with pytest.raises(UnwritableLocationError, match="cannot list"):
+        store.list("")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_a_file_system_that_takes_no_files(tmp_path: Path) -> None:
+    with pytest.raises(UnwritableLocationError, match="cannot create /proc/location"):
+        open_store("/proc/location").create("millrace.json", b"x")
+
+
+def test_a_location_that_was_deleted_meanwhile(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "location"))
+    store.put("a/1", b"x")
+    (tmp_path / "location" / "a" / "1").unlink()
+    (tmp_path / "location" / "a").rmdir()
+    with pytest.raises(UnwritableLocationError, match="No such file or directory"):
+        store.put("a/2", b"x")
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "message"),
+    [
+        (errno.ENOSPC, StoreError, r"no space left to .*free some space and start the query again"),
+        (errno.EROFS, UnwritableLocationError, r"Read-only file system.*Check the permissions"),
+        (errno.EACCES, UnwritableLocationError, r"Permission denied.*Check the permissions"),
+        (errno.EIO, StoreError, r"Input/output error"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["create", "put"])
+def test_what_the_operating_system_refuses_is_explained(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    number: int,
+    error: type[Exception],
+    message: str,
+) -> None:
+    store = open_store(str(tmp_path / "location"))
+    store.put("a/1", b"x")
+
+    def failing(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", failing)
+        with pytest.raises(error, match=message) as caught:
+            getattr(store, verb)("a/2", b"data")
+    assert isinstance(caught.value.__cause__, OSError)
+    # Half a create leaves nothing behind, so it can be tried again.
+    if verb == "create":
+        assert store.list("a") == ["a/1"]
+        store.create("a/2", b"data")
+
+
+def test_a_folder_that_cannot_be_read_does_not_look_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(str(tmp_path))
+    store.put("manifests/1.json", b"x")
+
+    def denied(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "scandir", denied)
+    with pytest.raises(UnwritableLocationError, match="cannot list"):
+        store.list("manifests")
+
+
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, view: real(fd, view[:3]))
+    store = open_store(str(tmp_path))
+    store.put("a", b"0123456789")
+    store.create("b", b"0123456789")
+    assert store.read("a") == store.read("b") == b"0123456789"

@@ -1,0 +1,144 @@
+"""A large collection costs what is touched, and behaves like a small one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import millrace as mr
+from millrace.operators.operator import Change, Moment
+from millrace.processors.tables import WHOLE
+from millrace.state.replica import Replica
+from millrace.testing import Harness
+
+SIZE = 4 * WHOLE
+
+
+class Large(mr.Processor):
+    m = mr.Map("long", "string")
+    s = mr.Set("string")
+    xs = mr.List("long")
+    fading = mr.List("long", ttl="1 hour")
+    alarm = mr.EventTimeTimer()
+
+    def __init__(self) -> None:
+        self.action: Any = None
+
+    def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Any:
+        if rows[0].fill:
+            self.m.update({n: str(n) for n in range(SIZE)})
+            for n in range(SIZE):
+                self.s.add(str(n))
+            self.xs.extend(range(SIZE))
+            self.fading.extend(range(SIZE))
+            for n in range(SIZE):
+                self.alarm.set(ctx.processing_time + mr.seconds(n + 1), label=str(n))
+        else:
+            yield (repr(self.action(self)),)
+
+    def on_timer(self, key: Any, timer: mr.Timer, ctx: mr.Context) -> Any:
+        yield (timer.label,)
+
+
+@pytest.fixture
+def filled() -> tuple[Harness, Large]:
+    processor = Large()
+    tested = Harness(processor, key="k", schema="k long, fill boolean", output="x string")
+    tested.send([{"k": 1, "fill": True}, {"k": 2, "fill": True}])
+    tested.reopen()
+    return tested, processor
+
+
+def touched(tested: Harness, processor: Large, action: Any) -> tuple[Change, str]:
+    """What an epoch that does this for one key would write, and what the action gave."""
+    processor.action = action
+    replicas = tested._open(tested._operator.tables)
+    tested._follow(replicas, np.arange(16))
+    rows = tested._table([{"k": 1, "fill": False}])
+    moment = Moment(9, tested._time_us, None)
+    change = tested._operator.apply(replicas, rows, np.arange(16), moment)
+    return change, change.output.column(0)[0].as_py()
+
+
+@pytest.mark.parametrize(
+    ("action", "table", "gives"),
+    [
+        (lambda p: (p.xs.append(7), len(p.xs))[1], "xs", SIZE + 1),
+        (lambda p: (p.xs.__setitem__(5, 0), p.xs[4:7])[1], "xs", [4, 0, 6]),
+        (lambda p: (p.xs.drop_first(), p.xs[0])[1], "xs", 1),
+        (lambda p: (p.m.set(9, "x"), p.m[9], p.m[10])[1:], "m", ("x", "10")),
+        (lambda p: (p.m.delete(9), 9 in p.m, len(p.m))[1:], "m", (False, SIZE - 1)),
+        (lambda p: (p.m.set(-1, "x"), len(p.m))[1], "m", SIZE + 1),
+        (lambda p: (p.s.add("new"), p.s.add("9"), len(p.s)), "s", (True, False, SIZE + 1)),
+        (lambda p: (p.s.discard("9"), "9" in p.s), "s", (True, False)),
+        (lambda p: p.fading.append(1), "fading", None),
+        (lambda p: p.alarm.cancel("7"), "timers.event", True),
+    ],
+)
+def test_touching_one_entry_reads_and_writes_one(
+    filled: tuple[Harness, Large],
+    action: Any,
+    table: str,
+    gives: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_scan(*_: object) -> Any:
+        raise AssertionError("a whole collection was read")
+
+    monkeypatch.setattr(Replica, "entries", no_scan)
+    gathered: list[int] = []
+    gather = Replica.gather
+
+    def counting(self: Replica, addresses: Any, names: list[str]) -> Any:
+        gathered.append(len(addresses))
+        return gather(self, addresses, names)
+
+    monkeypatch.setattr(Replica, "gather", counting)
+    change, gave = touched(*filled, action)
+    assert gave == repr(gives)
+    assert change.tables.keys() == {"", table}
+    assert change.tables[table].rows.num_rows == 1
+    assert max(gathered) <= 3
+
+
+def test_a_large_collection_can_be_read_whole(filled: tuple[Harness, Large]) -> None:
+    tested, processor = filled
+
+    def every(p: Any) -> Any:
+        return (
+            sorted(p.m.items()) == [(n, str(n)) for n in range(SIZE)],
+            set(p.s) == {str(n) for n in range(SIZE)},
+            list(p.xs) == list(range(SIZE)) == list(p.fading),
+            len(p.alarm.labels()) == SIZE,
+            p.xs[-3:],
+            p.xs[::-500],
+        )
+
+    change, gave = touched(tested, processor, every)
+    assert gave == repr((True,) * 4 + (list(range(SIZE))[-3:], list(range(SIZE))[::-500]))
+    assert change.tables == {}
+
+
+def test_a_large_collection_can_be_cleared(filled: tuple[Harness, Large]) -> None:
+    tested, processor = filled
+    processor.action = lambda p: (p.m.clear(), p.s.clear(), p.xs.clear(), len(p.m), bool(p.s))
+    assert tested.send([{"k": 1, "fill": False}]) == [("(None, None, None, 0, False)",)]
+    assert [len(tested.state(table)) for table in ("m", "s", "xs")] == [SIZE] * 3
+    tested.reopen()
+    processor.action = lambda p: (p.m.items(), list(p.s), p.xs.get(), p.m.get(5))
+    assert tested.send([{"k": 1, "fill": False}]) == [("([], [], [], None)",)]
+
+
+def test_more_timers_than_are_read_at_once_all_fire_in_order(
+    filled: tuple[Harness, Large],
+) -> None:
+    tested, _ = filled
+    fired = tested.advance_watermark(tested.now + mr.seconds(SIZE // 2))
+    labels = [label for (label,) in fired]
+    assert labels == [str(n) for n in range(SIZE // 2) for _ in range(2)]
+    rest = tested.advance_watermark(tested.now + mr.seconds(SIZE))
+    assert len(rest) == SIZE
+    assert tested.state("timers.event") == []
+    assert tested.advance_watermark(tested.now + mr.days(1)) == []
