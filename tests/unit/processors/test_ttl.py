@@ -143,3 +143,53 @@ def test_the_size_of_a_large_map_leaves_out_what_has_expired(
     assert tested.send([{"k": 1}]) == [(1, True)]
     tested.advance_time(mr.seconds(3))
     assert tested.send([{"k": 1}]) == [(0, False)]
+
+
+def test_adding_a_member_again_makes_it_live_longer() -> None:
+    class Members(mr.Processor):
+        s = mr.Set("long", ttl="5 seconds")
+
+        def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Any:
+            yield repr(sorted(self.s)), self.s.add(rows[0].n)
+
+    tested = Harness(Members(), key="k", schema="k long, n long", output="s string, is_new boolean")
+    seen = []
+    for n in (1, 2, 1, 3):
+        seen += tested.send([{"k": 1, "n": n}])
+        tested.advance_time(mr.seconds(3))
+    # Six seconds later a member has expired; three seconds later it has not.
+    assert seen == [("[]", True), ("[1]", True), ("[2]", True), ("[1]", True)]
+    tested = Harness(Members(), key="k", schema="k long, n long", output="s string, is_new boolean")
+    seen = []
+    for _ in range(4):
+        seen += tested.send([{"k": 1, "n": 1}])
+        tested.advance_time(mr.seconds(3))
+    assert seen == [("[]", True)] + [("[1]", False)] * 3
+
+
+def test_a_key_with_a_timer_is_kept_though_all_else_has_expired(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Waiting(mr.Processor):
+        v = mr.Value("long", ttl="5 seconds")
+        alarm = mr.ProcessingTimeTimer()
+
+        def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Any:
+            self.v.set(1)
+            if rows[0].waits:
+                self.alarm.set(ctx.processing_time + mr.minutes(1))
+
+        def on_timer(self, key: Any, timer: mr.Timer, ctx: mr.Context) -> Any:
+            yield key.k, self.v.get()
+
+    monkeypatch.setattr(merging, "MERGE_RATIO", 0.01)
+    tested = Harness(Waiting(), key="k", schema="k long, waits boolean", output="k long, v long")
+    tested.send([{"k": k, "waits": k % 2 == 0} for k in range(100)])
+    tested.advance_time(mr.seconds(10))
+    # Other keys of the same key groups change until all of them have been merged.
+    for _ in range(20):
+        tested.send([{"k": k, "waits": False} for k in range(100, 200)])
+    assert sorted(row["k"] for row in tested.state()) == [*range(0, 100, 2), *range(100, 200)]
+    fired = tested.advance_time(mr.minutes(2))
+    assert sorted(fired) == [(k, None) for k in range(0, 100, 2)]
+    assert tested.state("timers.processing") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -27,12 +28,14 @@ SCHEMA = pa.schema([("owner", pa.int64()), ("k", pa.int64()), ("v", pa.int64())]
 
 Entries = dict[int, dict[int, int]]
 
+_locations = itertools.count()
+
 
 class Owned:
     """A table of entries in a location, written by one or more shards."""
 
     def __init__(self, owners: list[tuple[int, int]]) -> None:
-        self.store = open_store("memory://owned-" + hex(id(self)))
+        self.store = open_store(f"memory://owned-{next(_locations)}")
         self.journal = Journal.create(self.store, GROUPS)
         self.trail = self.journal.trail(Epoch(0))
         self.hi = words(hi for hi, _ in owners)
