@@ -52,10 +52,9 @@ from millrace.processors.batch import Keys
 from millrace.processors.convert import to_python
 from millrace.processors.handles import _ABSENT
 from millrace.processors.operator import ProcessOperator, _Due, few_collections
-from millrace.processors.rows import Arrived
+from millrace.processors.rows import Arrived, unite
 from millrace.processors.session import StateSession
 from millrace.state.replica import Replica
-from millrace.state.sorting import group_starts, sort_order
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
@@ -126,15 +125,11 @@ class SparkProcessorOperator(ProcessOperator):
         rows, late = self._drop_late(rows, moment)
         begun, arrived = Arrived(initial), Arrived(rows)
         due = self._find_due(replicas, groups, moment)
-        hi = np.concatenate([begun.hi, arrived.hi, *(d.owner_hi for d in due)])
-        lo = np.concatenate([begun.lo, arrived.lo, *(d.owner_lo for d in due)])
-        order = sort_order(hi, lo)
-        starts = group_starts(hi[order], lo[order])
-        heads = order[starts[:-1]]
-        hi, lo = hi[heads], lo[heads]
+        hi, lo, position = unite(
+            [begun.hi, arrived.hi, *(d.owner_hi for d in due)],
+            [begun.lo, arrived.lo, *(d.owner_lo for d in due)],
+        )
         addresses = replicas[MAIN].find(hi, lo)
-        position = np.empty(len(order), np.int64)
-        position[order] = np.repeat(np.arange(len(heads)), np.diff(starts))
         first, second = len(begun.hi), len(begun.hi) + len(arrived.hi)
         touched = [(begun, position[:first]), (arrived, position[first:second])]
         keys = Keys(hi, lo, self._stored_keys(replicas[MAIN], addresses, touched))

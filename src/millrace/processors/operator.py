@@ -32,12 +32,11 @@ from millrace.processors.batch import Context, Keys, Rows, RowSource, Timer
 from millrace.processors.convert import to_arrow, to_python
 from millrace.processors.layout import TIMER_TABLES, VALUE_KINDS, layout
 from millrace.processors.processor import Processor, declarations, timers
-from millrace.processors.rows import Arrived, drop_late, empty_rows, state_specs
+from millrace.processors.rows import Arrived, drop_late, empty_rows, state_specs, unite
 from millrace.processors.session import StateSession
 from millrace.processors.sweep import sweep_of
 from millrace.state.due import DueIndex
 from millrace.state.replica import Replica
-from millrace.state.sorting import group_starts, sort_order
 from millrace.state.writing import Sweep
 
 KIND = "process"
@@ -124,15 +123,10 @@ class ProcessOperator:
         rows, late = drop_late(rows, moment, self.event_time)
         arrived = Arrived(rows)
         due = self._find_due(replicas, groups, moment)
-        hi = np.concatenate([arrived.hi, *(d.owner_hi for d in due)])
-        lo = np.concatenate([arrived.lo, *(d.owner_lo for d in due)])
-        order = sort_order(hi, lo)
-        starts = group_starts(hi[order], lo[order])
-        heads = order[starts[:-1]]
-        hi, lo = hi[heads], lo[heads]
+        hi, lo, position = unite(
+            [arrived.hi, *(d.owner_hi for d in due)], [arrived.lo, *(d.owner_lo for d in due)]
+        )
         addresses = replicas[""].find(hi, lo)
-        position = np.empty(len(order), np.int64)
-        position[order] = np.repeat(np.arange(len(heads)), np.diff(starts))
         with_rows = position[: len(arrived.hi)]
         keys = Keys(hi, lo, self._key_objects(replicas[""], addresses, arrived, with_rows))
         session = StateSession(self.processor, replicas, self.tables, keys, addresses, moment)

@@ -46,6 +46,19 @@ class Arrived:
             self.event_us = [None if t == _NO_TIME else t for t in latest] if has_nulls else latest
 
 
+def unite(
+    hi: Sequence[UInt64Array], lo: Sequence[UInt64Array]
+) -> tuple[UInt64Array, UInt64Array, npt.NDArray[np.int64]]:
+    """The distinct fingerprints of several lists, sorted, and the number of each one listed."""
+    all_hi, all_lo = np.concatenate(hi), np.concatenate(lo)
+    order = sort_order(all_hi, all_lo)
+    starts = group_starts(all_hi[order], all_lo[order])
+    heads = order[starts[:-1]]
+    position = np.empty(len(order), np.int64)
+    position[order] = np.repeat(np.arange(len(heads)), np.diff(starts))
+    return all_hi[heads], all_lo[heads], position
+
+
 def drop_late(rows: pa.Table, moment: Moment, event_time: str | None) -> tuple[pa.Table, int]:
     """Rows that are not older than the watermark, and how many were. No event time is not late."""
     if event_time is None or moment.watermark_us is None or not rows.num_rows:
