@@ -23,9 +23,9 @@ from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, open_store
 from millrace.log.journal import IDENTITY, SPARK_FOLDER
 from millrace.operators import check_change
+from millrace.reconfigure.director import DirectorOptions
 from millrace.reconfigure.moves import Move
 from millrace.spark.bookkeeping import checkpoint_files
-from millrace.spark.director import DirectorOptions
 from millrace.spark.epoch import EpochRunner, OperatorStep, RunnerOptions, Step
 from millrace.spark.failures import unwrapped
 from millrace.spark.heartbeat import with_heartbeat
@@ -49,7 +49,7 @@ class Query:
         self._launch = launch
         self.spark_query = launch()
         runner.director.restart = self._restart
-        runner.director.start()
+        runner.background.start()
 
     @property
     def id(self) -> str:
@@ -169,7 +169,7 @@ class Query:
         runs again after the next start.
         """
         self._halt(timeout)
-        self._runner.director.close()
+        self._runner.background.close()
 
     def _halt(self, timeout: float) -> None:
         self._runner.stopping = True

@@ -32,7 +32,7 @@ from millrace.operators.functions import Aggregate
 from millrace.processors.making import make_operator
 from millrace.processors.processor import Processor
 from millrace.processors.whole_batch import BatchProcessor
-from millrace.spark.director import DirectorOptions
+from millrace.reconfigure.director import DirectorOptions
 from millrace.spark.epoch import OperatorStep, Step, TransformStep
 from millrace.spark.exchange import AggregateExchange, RowExchange
 from millrace.spark.sinks import BatchFunction, ForEachBatch, Sink, make_sink

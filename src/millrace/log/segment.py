@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ import xxhash
 from millrace.errors import CorruptSegmentError, MissingFileError, NewerFormatError
 from millrace.ids import Epoch
 from millrace.keygroups import format_ranges, parse_ranges
+from millrace.log.pages import CopiedPages, Pages
 from millrace.log.store import Store
 
 FORMAT_VERSION = 1
@@ -119,6 +120,10 @@ class SegmentEntry:
             pages=tuple((o, n, c) for o, n, c in data["pages"]),
             sections=tuple(Section.from_json(s) for s in data["sections"]),
         )
+
+
+SMALL = 256 * 1024
+"""A remote segment of at most so many bytes is fetched in one request."""
 
 
 def segment_path(operator: str, epoch: Epoch, shard: int, attempt: str) -> str:
@@ -231,15 +236,22 @@ class PageSpan:
 class Segment:
     """An open segment. Pages are verified when first read, and are views of the mapped file."""
 
-    def __init__(self, entry: SegmentEntry, data: memoryview, where: str) -> None:
+    def __init__(
+        self, entry: SegmentEntry, data: memoryview, where: str, copy: Pages | None = None
+    ) -> None:
         self.entry = entry
         self._where = where
         self._data = data
+        self._copy = copy
         if len(data) != entry.bytes:
             raise CorruptSegmentError(
                 f"segment {where} has {len(data)} bytes, its manifest says {entry.bytes}.{_ADVICE}"
             )
-        if _frame_hash(data, entry.pages) != entry.frame_hash:
+        whole = _frame_hash(data, entry.pages) == entry.frame_hash
+        if not whole and copy is not None:
+            copy.fetch(_frame_ranges(entry))
+            whole = _frame_hash(data, entry.pages) == entry.frame_hash
+        if not whole:
             raise CorruptSegmentError(
                 f"segment {where} is damaged outside its pages (checksum mismatch).{_ADVICE}"
             )
@@ -257,14 +269,28 @@ class Segment:
         self._places: dict[int, dict[int, tuple[int, PageSpan]]] = {}
 
     def page(self, number: int) -> pa.RecordBatch:
-        """One page, verified, zero-copy."""
-        offset, length, checksum = self.entry.pages[number]
-        if _checksum(self._data[offset : offset + length]) != checksum:
+        """One page, verified, zero-copy; fetched if it is not on this machine yet."""
+        offset, length, _ = self.entry.pages[number]
+        if not self._has(number) and self._copy is not None:
+            self._copy.fetch([(offset, length)])
+        if not self._has(number):
             raise CorruptSegmentError(
                 f"page {number} of segment {self._where} (bytes {offset} to {offset + length}) is "
                 f"damaged (checksum mismatch).{_ADVICE}"
             )
         return pa.ipc.read_record_batch(self._buffer.slice(offset, length), self.schema)
+
+    def _has(self, number: int) -> bool:
+        offset, length, checksum = self.entry.pages[number]
+        return _checksum(self._data[offset : offset + length]) == checksum
+
+    def prefetch(self, numbers: Iterable[int]) -> None:
+        """Fetch what is missing of some pages, in as few requests as possible."""
+        if self._copy is None:
+            return
+        missing = [n for n in numbers if not self._has(n)]
+        if missing:
+            self._copy.fetch([self.entry.pages[n][:2] for n in missing])
 
     def spans(self, section: int) -> list[list[PageSpan]]:
         """For each page of a section, the key groups in it."""
@@ -302,25 +328,42 @@ class Segment:
         return parse_ranges(index["groups"]), np.asarray(index["rows"], np.int64)
 
 
+_MISSING = (
+    " A retained manifest names it: restore it from a backup, or open an earlier epoch that does "
+    "not use it."
+)
 _ADVICE = (
     " The file changed after it was written: restore it from a backup, or open an earlier epoch "
     "that does not use it."
 )
 
 
+def _frame_ranges(entry: SegmentEntry) -> list[tuple[int, int]]:
+    """(offset, length) of what is not in a page; of a small segment, all of it."""
+    if entry.bytes <= SMALL:
+        return [(0, entry.bytes)]
+    ranges = []
+    at = 0
+    for offset, length, _ in entry.pages:
+        ranges.append((at, offset - at))
+        at = offset + length
+    return [*ranges, (at, entry.bytes - at)]
+
+
 def open_segment(store: Store, entry: SegmentEntry) -> Segment:
-    """Map a segment if the store is local, else read it."""
+    """Map a segment if the store is local, else what this machine has of it."""
     local = store.local_path(entry.path)
     where = local or f"{store.url}/{entry.path}"
     if local is None:
-        return Segment(entry, memoryview(store.read(entry.path)), where)
+        copy = CopiedPages(store, entry.path, entry.bytes)
+        try:
+            return Segment(entry, copy.data, where, copy)
+        except MissingFileError as error:
+            raise MissingFileError(f"segment {where} is missing.{_MISSING}") from error
     try:
         descriptor = os.open(local, os.O_RDONLY)
     except FileNotFoundError as error:
-        raise MissingFileError(
-            f"segment {local} is missing, but a retained manifest names it. Restore it from a "
-            "backup, or open an earlier epoch that does not use it."
-        ) from error
+        raise MissingFileError(f"segment {local} is missing.{_MISSING}") from error
     try:
         if os.fstat(descriptor).st_size == 0:
             return Segment(entry, memoryview(b""), where)

@@ -45,6 +45,9 @@ class Store(Protocol):
     def read(self, path: str) -> bytes:
         """The whole file, or `MissingFileError`."""
 
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Some bytes of a file, or `MissingFileError`; fewer than asked for past its end."""
+
     def size(self, path: str) -> int | None:
         """The file's length, or None if it is not there."""
 
@@ -67,7 +70,10 @@ def open_store(url: str) -> Store:
         )
     scheme = urlsplit(url).scheme
     if scheme in ("", "file") or (len(scheme) == 1 and os.name == "nt"):
-        return LocalStore(_local_root(url))
+        # Imported here, because a slow store is a store.
+        from millrace.log.slow import slowed
+
+        return slowed(LocalStore(_local_root(url)))
     return FsspecStore(url)
 
 
@@ -125,6 +131,15 @@ class LocalStore:
             try:
                 with open(full, "rb") as file:
                     return file.read()
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise MissingFileError(f"{full} is missing") from error
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        full = self._full(path)
+        with _explained("read", full):
+            try:
+                with open(full, "rb") as file:
+                    return os.pread(file.fileno(), length, offset)
             except (FileNotFoundError, NotADirectoryError) as error:
                 raise MissingFileError(f"{full} is missing") from error
 
@@ -191,6 +206,14 @@ class FsspecStore:
         with _explained("read", full):
             try:
                 return bytes(self._fs.cat_file(full))
+            except FileNotFoundError as error:
+                raise MissingFileError(f"{self._url}/{path} is missing") from error
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        full = self._full(path)
+        with _explained("read", full):
+            try:
+                return bytes(self._fs.cat_file(full, start=offset, end=offset + length))
             except FileNotFoundError as error:
                 raise MissingFileError(f"{self._url}/{path} is missing") from error
 

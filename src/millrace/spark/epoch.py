@@ -28,8 +28,10 @@ from millrace.log import Journal, OperatorCommit, Trail
 from millrace.log.retention import collect
 from millrace.operators import Operator
 from millrace.operators.operator import MAIN, table_name
+from millrace.reconfigure.director import Director, DirectorOptions
 from millrace.reconfigure.requests import Requests
-from millrace.spark.director import Director, DirectorOptions, Layout
+from millrace.spark.background import Background
+from millrace.spark.executors import SparkCluster, places
 from millrace.spark.report import ReportParam, ShardReport
 from millrace.spark.session import BATCH_SETTINGS
 from millrace.spark.shard import ShardTask, encode_moment, shard_function
@@ -106,6 +108,14 @@ COLLECT_EVERY = 16
 """Old files are collected every so many epochs."""
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """Where one epoch runs."""
+
+    assignments: Mapping[OperatorName, Assignment]
+    places: Mapping[OperatorName, str]
+
+
 class EpochRunner:
     """Runs the batches of one query."""
 
@@ -117,7 +127,7 @@ class EpochRunner:
         sink: Sink,
         assignments: dict[OperatorName, Assignment],
         options: RunnerOptions,
-        places: DirectorOptions,
+        direction: DirectorOptions,
         batch_times: Callable[[], tuple[int, int | None]],
     ) -> None:
         self.run_id = clock.fresh_id()
@@ -136,20 +146,15 @@ class EpochRunner:
         self._specs = {op.name: op.spec() for op in self._operators}
         self._spec_texts = {n: json.dumps(s, sort_keys=True) for n, s in self._specs.items()}
         self._accumulator = spark.sparkContext.accumulator([], ReportParam())
-        self._layout = Layout(assignments, {})
+        self._layout = _Layout(assignments, {})
         self._first = True
         self._templates: dict[tuple[OperatorName, Assignment], PlanTemplate] = {}
         self._inputs: dict[OperatorName, DataFrame] = {}
         """The newest batch of each operator whose plan is made from a template."""
-        self.director = Director(
-            spark,
-            Requests(journal.store),
-            self.run_id,
-            assignments,
-            places,
-            self._tasks,
-            self.prepare,
-        )
+        cluster = SparkCluster(spark, self._tasks, self.prepare)
+        requests = Requests(journal.store)
+        self.director = Director(cluster, requests, self.run_id, assignments, direction)
+        self.background = Background(self.director, requests)
         self._crash_pid = os.getpid() if crashpoints.VARIABLE in os.environ else None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -191,7 +196,9 @@ class EpochRunner:
             for key, value in BATCH_SETTINGS.items():
                 df.sparkSession.conf.set(key, value)
         self._accumulator.value = []
-        self._layout = self.director.before_epoch(self.trail.epoch)
+        assignments, executors = self.director.before_epoch(self.trail.epoch)
+        where = {name: places(executors, a.executors) for name, a in assignments.items()}
+        self._layout = _Layout(assignments, where)
         time_ms, watermark = self._batch_times()
         watermark_us = None if watermark is None else watermark * 1000
         before = self.trail.watermark_ms
@@ -248,12 +255,12 @@ class EpochRunner:
     def _plan_operator(self, step: OperatorStep, df: DataFrame, moment: str) -> DataFrame:
         name = step.operator.name
         assignment = self._layout.assignments[name]
-        places = self._layout.places.get(name, "")
+        where = self._layout.places.get(name, "")
         # A user's function may give another plan for every batch; rows as they come cannot.
         if self._exchange(step) is not step.exchange or not is_bare(df):
-            return at_moment(self._build(step, df, assignment), moment, places)
+            return at_moment(self._build(step, df, assignment), moment, where)
         self._inputs[name] = df
-        return self._template(step, assignment).over(df, moment, places)
+        return self._template(step, assignment).over(df, moment, where)
 
     def _template(self, step: OperatorStep, assignment: Assignment) -> PlanTemplate:
         """The plan of an operator under an assignment, whoever asked for it first."""

@@ -6,24 +6,36 @@ manager that it works on. An executor's name is `executor-<id>`, with Spark's id
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from millrace.ids import Epoch, OperatorName
+from millrace.keygroups import Assignment
+from millrace.reconfigure.followers import Allowance, Followed, Wanted
 from millrace.reconfigure.slots import Executor
 from millrace.spark import jvm
+from millrace.spark.following import follow
+from millrace.spark.shard import ShardTask
 
 PREFIX = "executor-"
 DRIVER = f"{PREFIX}driver"
 """The only executor of a local session: the driver itself."""
 
 
-class Executors:
-    """The executors of a session."""
+class SparkCluster:
+    """The executors of a session: what a director directs."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        tasks: Callable[[], Mapping[OperatorName, ShardTask]],
+        prepare: Callable[[Mapping[OperatorName, Assignment]], None],
+    ) -> None:
         self._spark = spark
+        self.prepare = prepare
+        self._tasks = tasks
         context: Any = spark.sparkContext._jsc
         self._context = context.sc()
 
@@ -52,6 +64,14 @@ class Executors:
         """Give executors back; whether the cluster manager was asked."""
         ids = ",".join(name.removeprefix(PREFIX) for name in names)
         return bool(jvm.load(self._spark).Executors.release(self._context, ids))
+
+    def follow(
+        self, version: Epoch, wanted: Wanted, allowances: Mapping[str, Allowance]
+    ) -> list[Followed]:
+        """One round on all executors in `wanted` at once."""
+        names = sorted(wanted)
+        where = places(self.alive(), names)
+        return follow(self._spark, where, names, self._tasks(), version, wanted, allowances)
 
 
 def places(executors: Sequence[Executor], names: Sequence[str]) -> str:

@@ -21,8 +21,7 @@ from millrace import clock
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import format_ranges, parse_ranges
 from millrace.operators.operator import table_name
-from millrace.reconfigure.slots import Executor
-from millrace.spark.executors import places
+from millrace.reconfigure.followers import Allowance, Followed, Wanted
 from millrace.spark.shard import ShardTask, task_operator, this_executor
 from millrace.spark.template import at_moment
 from millrace.state import cache
@@ -32,39 +31,16 @@ CHUNK = 8
 """Key groups that are followed between two looks at the clock."""
 
 
-@dataclass(frozen=True)
-class Followed:
-    """How far one executor came with some key groups of one operator."""
-
-    operator: OperatorName
-    executor: str
-    groups: tuple[int, ...]
-    version: Epoch
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Allowance:
-    """What one task may take."""
-
-    seconds: float
-    bytes: float
-
-
-Wanted = Mapping[str, Mapping[OperatorName, Sequence[int]]]
-"""Executor -> operator -> key groups."""
-
-
 def follow(
     spark: SparkSession,
-    executors: Sequence[Executor],
+    places: str,
+    names: Sequence[str],
     tasks: Mapping[OperatorName, ShardTask],
     version: Epoch,
     wanted: Wanted,
     allowances: Mapping[str, Allowance],
 ) -> list[Followed]:
-    """One round on all executors at once."""
-    names = sorted(wanted)
+    """One round on all executors at once; `places` are Spark's locations of those named."""
     parts = tuple(
         _Part(
             tuple(
@@ -77,7 +53,7 @@ def follow(
     )
     function: Any = functools.partial(_run, parts)
     frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(function, SCHEMA)
-    rows = at_moment(frame, "", places(executors, names)).collect()
+    rows = at_moment(frame, "", places).collect()
     return [
         Followed(
             OperatorName(row["operator"]),

@@ -1,8 +1,9 @@
 """The director: decides before every epoch where each key group is handled, and sees to it.
 
-It puts the pure parts (planner, strategies, slots) to work on what is real: Spark's live executors,
-requests from anywhere, the log. Asked at an epoch's boundary, it answers with an assignment per
-operator; a thread of its own follows in the background, so that the answer costs the epoch nothing.
+It puts the planner and the strategies to work on live executors, requests from anywhere, and the
+log. Asked at an epoch's boundary, it answers with an assignment per operator. Following in the
+background is somebody else's loop around `follow_once`, so that the answer costs the epoch nothing.
+It knows no Spark: executors and following are given to it, and a simulator gives it others.
 
 Invariant: an epoch runs with one assignment, chosen before it starts and recorded in its manifest.
 Whatever happens here (a lost executor, a failed follow, a new request) changes later epochs only.
@@ -12,34 +13,30 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from pyspark.sql import SparkSession
 
 from millrace import clock
 from millrace.errors import MillraceError, UsageError
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
 from millrace.keygroups.assignment import check_parallelism
+from millrace.reconfigure.followers import Allowance, Followed, Followers, Wanted
 from millrace.reconfigure.moves import Latency, Move, MoveReport
 from millrace.reconfigure.planner import Plan, Slot, plan, relocate
 from millrace.reconfigure.requests import Answer, Request, Requests
 from millrace.reconfigure.slots import Executor, choose_slots, standbys, surviving_slots
 from millrace.reconfigure.strategies import View, check_strategy, next_step
-from millrace.spark.executors import Executors, places
-from millrace.spark.following import Allowance, Followed, Wanted, follow
-from millrace.spark.shard import ShardTask
 
 _log = logging.getLogger("millrace")
 
 BUSY_SECONDS = 0.05
 """How long a follow may hold an executor that also runs shards."""
 IDLE_SECONDS = 2.0
-POLL_SECONDS = 0.5
-"""How often requests are looked for."""
 PATIENCE_SECONDS = 60.0
 """How long a rescale waits for executors that were asked for."""
 ATTEMPTS = 3
@@ -47,6 +44,30 @@ SAMPLE = 20
 """Epochs before and after a move that its report speaks of."""
 FADING = 0.2
 """The weight of the newest epoch in the load of a key group."""
+
+
+class Cluster(Protocol):
+    """The executors there are, and how they are told to follow."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether there is one executor and there can be no other."""
+
+    def alive(self) -> tuple[Executor, ...]: ...
+
+    def request(self, total: int) -> bool:
+        """Ask for so many executors in all."""
+
+    def release(self, names: Sequence[str]) -> bool:
+        """Give executors back."""
+
+    def follow(
+        self, version: Epoch, wanted: Wanted, allowances: Mapping[str, Allowance]
+    ) -> list[Followed]:
+        """One round on all executors in `wanted` at once."""
+
+    def prepare(self, assignments: Mapping[OperatorName, Assignment]) -> None:
+        """Make whatever an epoch with these assignments needs, ahead of it."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +81,6 @@ class DirectorOptions:
     spare_executors: int = 0
     """With `elastic`: executors kept warm beyond those in use."""
     follow_bytes_per_second: float = 256e6
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where one epoch runs."""
-
-    assignments: Mapping[OperatorName, Assignment]
-    places: Mapping[OperatorName, str]
 
 
 @dataclass
@@ -95,68 +108,64 @@ class Director:
 
     def __init__(
         self,
-        spark: SparkSession,
+        cluster: Cluster,
         requests: Requests,
         run: str,
-        assignments: dict[OperatorName, Assignment],
+        assignments: Mapping[OperatorName, Assignment],
         options: DirectorOptions,
-        tasks: Callable[[], Mapping[OperatorName, ShardTask]],
-        prepare: Callable[[Mapping[OperatorName, Assignment]], None],
     ) -> None:
-        self._spark = spark
-        self._executors = Executors(spark)
-        self._local = self._executors.is_local
+        self._cluster = cluster
+        self._local = cluster.is_local
         self._requests = requests
         self._run = run
         self._options = options
-        self._tasks = tasks
-        self._prepare = prepare
         self._lock = threading.RLock()
-        self._wake = threading.Condition(self._lock)
-        self._alive: tuple[Executor, ...] = self._executors.alive()
+        self._changed = threading.Condition(self._lock)
+        self._alive: tuple[Executor, ...] = cluster.alive()
         self._drained: set[str] = set()
         self._parallelism = {name: a.shards for name, a in assignments.items()}
         self._assignments = {name: self._settled(a) for name, a in assignments.items()}
-        self._load = {name: np.zeros(a.key_groups, np.float64) for name, a in assignments.items()}
+        self._load = {name: np.zeros(a.key_groups) for name, a in assignments.items()}
         self._version = Epoch(0)
-        self._followed: dict[tuple[OperatorName, str, int], Epoch] = {}
+        self._followers = Followers()
         self._standing: dict[OperatorName, dict[str, tuple[int, ...]]] = {}
         self._behind: dict[OperatorName, tuple[int, ...]] = {}
         self._prepared: set[tuple[OperatorName, Assignment]] = set()
         self._current: _Progress | None = None
         self._past: dict[str, _Progress] = {}
         self._queue: list[Request] = []
-        self._seen: set[str] = set()
         self._moves: dict[str, Move] = {}
         self._seconds: list[float] = []
         self._closed = False
         self.restart: Callable[[], None] | None = None
         """Stops the query and starts it again; set by whoever can."""
         self.restarting = threading.Event()
-        self._threads: list[threading.Thread] = []
-
-    def start(self) -> None:
-        """Begin to listen for requests and to follow."""
-        for name, target in (("requests", self._listen), ("follow", self._follow_behind)):
-            thread = threading.Thread(target=target, name=f"millrace-{name}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
 
     def close(self) -> None:
         """Stop; what is unanswered stays for the next driver."""
-        with self._wake:
+        with self._changed:
             self._closed = True
-            self._wake.notify_all()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(timeout=10)
+            self._changed.notify_all()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def await_change(self, timeout: float, *, until: Callable[[], bool] | None = None) -> None:
+        """Wait until there may be something to do; at most so many seconds."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or (until is not None and until()), timeout=timeout
+            )
 
     # What the epoch runner calls.
 
-    def before_epoch(self, version: Epoch) -> Layout:
-        """Choose the next epoch's assignments."""
+    def before_epoch(
+        self, version: Epoch
+    ) -> tuple[dict[OperatorName, Assignment], tuple[Executor, ...]]:
+        """Choose the next epoch's assignments; with the executors they were chosen for."""
         if not self._local:
-            self._alive = self._executors.alive()
+            self._alive = self._cluster.alive()
         with self._lock:
             self._version = version
             self._forget_dead()
@@ -167,13 +176,10 @@ class Director:
             waiting = self._advance(version)
         if waiting:
             self._follow_now(version, waiting)
-        with self._wake:
+        with self._changed:
             self._refresh_standbys()
-            self._wake.notify_all()
-            return Layout(
-                dict(self._assignments),
-                {name: places(self._alive, a.executors) for name, a in self._assignments.items()},
-            )
+            self._changed.notify_all()
+            return dict(self._assignments), self._alive
 
     def after_epoch(
         self,
@@ -182,7 +188,7 @@ class Director:
         rows: Mapping[OperatorName, npt.NDArray[np.float64]],
     ) -> None:
         """Take note of a committed epoch: how long it took, and each key group's rows."""
-        with self._wake:
+        with self._changed:
             self._version = epoch
             for name, counts in rows.items():
                 self._load[name] += FADING * (counts - self._load[name])
@@ -195,16 +201,16 @@ class Director:
                     progress.first_epoch = epoch
                 progress.last_epoch = epoch
                 progress.seconds = clock.stopwatch() - progress.started
-                if progress.flipped and not self._left_behind(progress):
+                if progress.flipped and not self._left_behind():
                     self._finish(progress, "done")
             for past in self._past.values():
                 if past is not progress and len(past.after) < SAMPLE:
                     past.after.append(seconds)
-            self._wake.notify_all()
+            self._changed.notify_all()
 
     def adopt(self) -> None:
         """Take the target over at once; for a query that was stopped to be restarted."""
-        with self._wake:
+        with self._changed:
             progress = self._current
             if progress is not None:
                 for name, planned in progress.plans.items():
@@ -220,7 +226,7 @@ class Director:
         with self._lock:
             self._check(kind, body)
         request = self._requests.submit(kind, **body)
-        with self._wake:
+        with self._changed:
             self._accept(request)
             return self._moves[request.id]
 
@@ -229,31 +235,20 @@ class Director:
             return dict(self._assignments)
 
     def executors(self) -> tuple[Executor, ...]:
-        return self._executors.alive()
+        return self._cluster.alive()
 
     # Requests.
 
-    def _listen(self) -> None:
-        rounds = 0
-        while not self._closed:
-            try:
-                for request in self._requests.pending():
-                    if request.id not in self._seen:
-                        with self._lock:
-                            self._accept(request)
-                if rounds % 600 == 0:
-                    self._requests.tidy()
-            except MillraceError as error:
-                _log.warning("cannot look for requests: %s", error)
-            rounds += 1
-            with self._wake:
-                self._wake.wait_for(lambda: self._closed, timeout=POLL_SECONDS)
+    def poll(self) -> None:
+        """Look for requests that somebody wrote into the location."""
+        for request in self._requests.pending():
+            with self._lock:
+                self._accept(request)
 
     def _accept(self, request: Request) -> None:
         """Queue a request, or refuse it with a reason."""
-        if request.id in self._seen:
+        if request.id in self._moves:
             return
-        self._seen.add(request.id)
         self._requests.take(request, self._run)
         strategy = str(request.details.get("strategy", "live"))
         move = Move(request.id, request.kind, strategy, request.details, self._report, self._cancel)
@@ -291,7 +286,7 @@ class Director:
                 )
         elif kind in ("drain", "undrain"):
             self._check_executor(details.get("executor"))
-            left = {e.name for e in self._executors.alive()} - self._drained
+            left = {e.name for e in self._cluster.alive()} - self._drained
             if kind == "drain" and left <= {details.get("executor")}:
                 raise UsageError(
                     f"{details.get('executor')} is the only executor that is left; there is "
@@ -301,7 +296,7 @@ class Director:
             raise UsageError(f"there is no request of kind {kind!r}.")
 
     def _check_executor(self, name: object) -> None:
-        known = [e.name for e in self._executors.alive()]
+        known = [e.name for e in self._cluster.alive()]
         if name not in known:
             raise UsageError(
                 f"there is no executor {name!r}. Those alive are {', '.join(known) or 'none'}."
@@ -345,7 +340,7 @@ class Director:
         if not move.is_open:
             return
         move.end(state, reason)
-        if move.id in self._seen:
+        if move.id in self._moves:
             report = self._report(move).to_json() if state == "done" else {}
             self._requests.answer(move.id, Answer(state, reason, report))
 
@@ -389,7 +384,7 @@ class Director:
         done = True
         for name, planned in list(progress.plans.items()):
             followed = {
-                group: self._followed.get((name, planned.destination(group), group), Epoch(-1))
+                group: self._followers.at(name, planned.destination(group), group)
                 for group in planned.moved
             }
             view = View(version, planned, followed, self._load[name])
@@ -461,10 +456,10 @@ class Director:
         slots = choose_slots(current, self._parallelism[name], self._alive, self._drained)
         return plan(current, slots, self._load[name], self._standing.get(name))
 
-    def _left_behind(self, progress: _Progress) -> bool:
+    def _left_behind(self) -> bool:
         """Whether `lazy` still has something to fetch."""
         return any(
-            self._followed.get((name, self._owner(name, group), group), Epoch(-1)) < 0
+            self._followers.at(name, self._owner(name, group), group) < 0
             for name, groups in self._behind.items()
             for group in groups
         )
@@ -483,7 +478,7 @@ class Director:
 
     def _forget_dead(self) -> None:
         alive = {e.name for e in self._alive}
-        self._followed = {k: v for k, v in self._followed.items() if k[1] in alive}
+        self._followers.keep(alive)
         self._drained &= alive
 
     def _recover(self) -> None:
@@ -531,7 +526,7 @@ class Director:
             return
         wanted = self._wanted_executors()
         if wanted > len(self._alive):
-            self._executors.request(wanted)
+            self._cluster.request(wanted)
 
     def _wanted_executors(self) -> int:
         cores = max((e.cores for e in self._alive), default=1)
@@ -552,7 +547,7 @@ class Director:
         idle = [e.name for e in self._alive if e.name not in used]
         surplus = len(self._alive) - self._wanted_executors()
         if surplus > 0 and idle:
-            self._executors.release(idle[-surplus:])
+            self._cluster.release(idle[-surplus:])
 
     # Following.
 
@@ -566,57 +561,41 @@ class Director:
             for name, a in self._assignments.items()
         }
 
-    def _wanted(self) -> dict[str, dict[OperatorName, list[int]]]:
+    def _wanted(self) -> Wanted:
         """Who has to follow what to be up to date."""
-        wanted: dict[str, dict[OperatorName, list[int]]] = {}
-
-        def want(name: OperatorName, executor: str, groups: Iterable[int]) -> None:
-            stale = [
-                group
-                for group in groups
-                if self._followed.get((name, executor, group), Epoch(-1)) < self._version
-            ]
-            if stale:
-                found = wanted.setdefault(executor, {}).setdefault(name, [])
-                found += sorted(
-                    set(stale) - set(found),
-                    key=lambda g: (self._followed.get((name, executor, g), Epoch(-1)), g),
-                )
-
+        asked: list[tuple[OperatorName, str, int]] = []
         progress = self._current
         for name, groups in self._behind.items():
             for group in groups:
                 if progress is not None and not progress.flipped:
-                    want(name, progress.plans[name].destination(group), [group])
-                elif self._followed.get((name, self._owner(name, group), group)) is None:
+                    asked.append((name, progress.plans[name].destination(group), group))
+                elif self._followers.at(name, self._owner(name, group), group) < 0:
                     # After a lazy flip the owner follows by itself, once it has the pages.
-                    want(name, self._owner(name, group), [group])
+                    asked.append((name, self._owner(name, group), group))
         for name, standing in self._standing.items():
-            for executor, mine in standing.items():
-                want(name, executor, mine)
-        return wanted
+            asked += [(name, executor, g) for executor, mine in standing.items() for g in mine]
+        return self._followers.stale(asked, self._version)
 
-    def _follow_behind(self) -> None:
-        """The thread that follows while epochs go on."""
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._closed or bool(self._wanted()))
-                if self._closed:
-                    return
-                wanted, version = self._wanted(), self._version
-                targets = {n: p.target for n, p in self._targets().items()}
-            started = clock.stopwatch()
-            try:
-                self._prepare_once(targets)
-                found = self._round(wanted, version, behind=True)
-            except Exception as error:
-                self._failed(error)
-                continue
-            with self._wake:
-                self._note(found)
-            read = sum(f.bytes for f in found)
-            pace = read / self._options.follow_bytes_per_second
-            clock.sleep(max(0.0, pace - (clock.stopwatch() - started)))
+    def has_work(self) -> bool:
+        """Whether `follow_once` would do something."""
+        with self._lock:
+            return bool(self._wanted())
+
+    def follow_once(self) -> float:
+        """One round of following in the background; for how long to let others go first."""
+        with self._lock:
+            wanted, version = self._wanted(), self._version
+            targets = {name: planned.target for name, planned in self._targets().items()}
+        if not wanted or self._closed:
+            return 0.0
+        started = clock.stopwatch()
+        self._prepare_once(targets)
+        found = self._round(wanted, version, behind=True)
+        with self._lock:
+            self._note(found)
+        read = sum(part.bytes for part in found)
+        pace = read / self._options.follow_bytes_per_second
+        return max(0.0, pace - (clock.stopwatch() - started))
 
     def _targets(self) -> dict[OperatorName, Plan]:
         progress = self._current
@@ -625,7 +604,7 @@ class Director:
     def _prepare_once(self, targets: Mapping[OperatorName, Assignment]) -> None:
         fresh = {n: a for n, a in targets.items() if (n, a) not in self._prepared}
         if fresh:
-            self._prepare(fresh)
+            self._cluster.prepare(fresh)
             self._prepared = set(fresh.items())
 
     def _follow_now(self, version: Epoch, waiting: dict[OperatorName, tuple[int, ...]]) -> None:
@@ -661,27 +640,26 @@ class Director:
             else Allowance(IDLE_SECONDS, rate * IDLE_SECONDS if behind else float("inf"))
             for name in wanted
         }
-        return follow(self._spark, self._alive, self._tasks(), version, wanted, allowances)
+        return self._cluster.follow(version, wanted, allowances)
 
     def _note(self, found: Iterable[Followed]) -> None:
         for part in found:
-            for group in part.groups:
-                self._followed[part.operator, part.executor, group] = part.version
+            self._followers.note(part)
             if self._current is not None:
                 self._current.bytes += part.bytes
 
-    def _failed(self, error: Exception) -> None:
-        with self._wake:
-            if self._closed:
-                return
-            _log.warning("following in the background failed: %s", str(error).split("\n", 1)[0])
+    def follow_failed(self, error: Exception) -> None:
+        """Take note that a round failed; a move whose rounds keep failing is refused."""
+        reason = str(error).split("\n", 1)[0]
+        _log.warning("following in the background failed: %s", reason)
+        with self._lock:
             progress = self._current
-            if progress is not None:
+            if progress is not None and not self._closed:
                 progress.failures += 1
                 if progress.failures >= ATTEMPTS:
-                    reason = f"following failed {ATTEMPTS} times: {str(error).splitlines()[0]}"
-                    self._finish(progress, "refused", reason)
-            self._wake.wait_for(lambda: self._closed, timeout=1.0)
+                    self._finish(
+                        progress, "refused", f"following failed {ATTEMPTS} times: {reason}"
+                    )
 
     def _report(self, move: Move) -> MoveReport:
         progress = self._past.get(move.id)

@@ -1,0 +1,124 @@
+"""Segments of a remote store, page by page on this machine.
+
+A segment's copy is a sparse file of the segment's size. A page is fetched by a range read when it
+is first needed, and written at its own place; whether it is there is told by its checksum, which is
+verified anyway, so a hole, half a page after a crash, or a damaged disk all mean the same: fetch it
+again. Processes on one machine share the copies; writing the same bytes twice does no harm.
+
+Replicas outlive neither their process nor a minute's idleness of a Spark worker. The copies do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import hashlib
+import logging
+import mmap
+import os
+import tempfile
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from millrace.log.store import Store
+
+VARIABLE = "MILLRACE_CACHE_DIR"
+"""Names the folder for copies; default: a folder per user among the temporary files."""
+
+READERS = 8
+"""Ranges that are fetched at the same time."""
+COALESCE = 64 * 1024
+"""Two ranges with at most so many bytes between them are one request."""
+
+_log = logging.getLogger("millrace")
+
+
+class Pages(Protocol):
+    """The bytes of one segment, some of which may still have to be fetched."""
+
+    @property
+    def data(self) -> memoryview: ...
+
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Fill (offset, length) ranges from the store."""
+
+
+class CopiedPages:
+    """A sparse copy of a remote segment."""
+
+    def __init__(self, store: Store, path: str, size: int) -> None:
+        self._store = store
+        self._path = path
+        self._file = -1
+        try:
+            full = os.path.join(copies_of(store), path)
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            self._file = os.open(full, os.O_RDWR | os.O_CREAT, 0o600)
+            if os.fstat(self._file).st_size != size:
+                os.truncate(self._file, size)
+            self._map = mmap.mmap(self._file, size)
+        except OSError as error:
+            _log.warning("no copies of segments on this machine, reading into memory: %s", error)
+            self._map = mmap.mmap(-1, size)
+        finally:
+            if self._file >= 0:
+                os.close(self._file)
+
+    @property
+    def data(self) -> memoryview:
+        return memoryview(self._map).toreadonly()
+
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        wanted = coalesced(ranges)
+        if len(wanted) == 1:
+            self._fetch(wanted[0])
+            return
+        with ThreadPoolExecutor(min(READERS, len(wanted))) as readers:
+            for _ in readers.map(self._fetch, wanted):
+                pass
+
+    def _fetch(self, wanted: tuple[int, int]) -> None:
+        offset, length = wanted
+        # A file that was cut short gives less; its checksums tell.
+        found = self._store.read_range(self._path, offset, length)
+        self._map[offset : offset + len(found)] = found
+
+
+def coalesced(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ascending (offset, length) ranges, with near ones joined."""
+    joined: list[tuple[int, int]] = []
+    for offset, length in sorted(r for r in ranges if r[1]):
+        if joined and offset <= joined[-1][0] + joined[-1][1] + COALESCE:
+            start = joined[-1][0]
+            end = max(start + joined[-1][1], offset + length)
+            joined[-1] = (start, end - start)
+        else:
+            joined.append((offset, length))
+    return joined
+
+
+def copies_of(store: Store) -> str:
+    """The folder with this machine's copies of a store's segments."""
+    root = os.environ.get(VARIABLE)
+    if root is None:
+        root = os.path.join(tempfile.gettempdir(), f"millrace-{getpass.getuser()}")
+    return os.path.join(root, hashlib.sha256(store.url.encode()).hexdigest()[:16])
+
+
+def prune(store: Store, live: Collection[str]) -> int:
+    """Delete the copies of segments that are no longer live; how many there were.
+
+    A process that has one mapped keeps it until it lets go.
+    """
+    root = copies_of(store)
+    doomed = []
+    for folder, _, names in os.walk(root):
+        for name in names:
+            full = os.path.join(folder, name)
+            if os.path.relpath(full, root) not in live:
+                doomed.append(full)
+    for full in doomed:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(full)
+    return len(doomed)
