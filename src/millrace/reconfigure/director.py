@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -24,13 +24,13 @@ from millrace import clock
 from millrace.errors import MillraceError, UsageError
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
-from millrace.keygroups.assignment import check_parallelism
+from millrace.reconfigure.checking import check_executor, check_request, operators_of
 from millrace.reconfigure.followers import Allowance, Followed, Followers, Wanted
-from millrace.reconfigure.moves import Latency, Move, MoveReport
+from millrace.reconfigure.moves import Move, MoveReport, Progress, report
 from millrace.reconfigure.planner import Plan, Slot, plan, relocate
 from millrace.reconfigure.requests import Answer, Request, Requests
 from millrace.reconfigure.slots import Executor, choose_slots, standbys, surviving_slots
-from millrace.reconfigure.strategies import View, check_strategy, next_step
+from millrace.reconfigure.strategies import View, next_step
 
 _log = logging.getLogger("millrace")
 
@@ -83,26 +83,6 @@ class DirectorOptions:
     follow_bytes_per_second: float = 256e6
 
 
-@dataclass
-class _Progress:
-    """What is kept of the move that is under way, or was last."""
-
-    move: Move
-    started: float
-    seconds_before: list[float]
-    plans: dict[OperatorName, Plan] = field(default_factory=dict)
-    shards: dict[str, tuple[int, int]] = field(default_factory=dict)
-    moved: set[tuple[OperatorName, int]] = field(default_factory=set)
-    bytes: int = 0
-    first_epoch: int | None = None
-    last_epoch: int | None = None
-    seconds: float = 0.0
-    during: list[float] = field(default_factory=list)
-    after: list[float] = field(default_factory=list)
-    failures: int = 0
-    flipped: bool = False
-
-
 class Director:
     """Chooses the assignments of one query."""
 
@@ -131,8 +111,8 @@ class Director:
         self._standing: dict[OperatorName, dict[str, tuple[int, ...]]] = {}
         self._behind: dict[OperatorName, tuple[int, ...]] = {}
         self._prepared: set[tuple[OperatorName, Assignment]] = set()
-        self._current: _Progress | None = None
-        self._past: dict[str, _Progress] = {}
+        self._current: Progress | None = None
+        self._past: dict[str, Progress] = {}
         self._queue: list[Request] = []
         self._moves: dict[str, Move] = {}
         self._seconds: list[float] = []
@@ -267,51 +247,7 @@ class Director:
         self._queue.append(request)
 
     def _check(self, kind: str, details: Mapping[str, object]) -> None:
-        operators = self._operators_of(details)
-        key_groups = self._assignments[operators[0]].key_groups
-        if kind == "rescale":
-            check_parallelism(details.get("parallelism"), key_groups)
-            check_strategy(details.get("strategy"))
-        elif kind == "move":
-            check_strategy(details.get("strategy"))
-            self._check_executor(details.get("to"))
-            groups = details.get("key_groups")
-            if not isinstance(groups, list) or not groups:
-                raise UsageError("key_groups= names no key group. Give a list of their numbers.")
-            wrong = [g for g in groups if type(g) is not int or not 0 <= g < key_groups]
-            if wrong:
-                raise UsageError(
-                    f"key_groups= names {wrong[:5]}: key groups have the numbers 0 to "
-                    f"{key_groups - 1}."
-                )
-        elif kind in ("drain", "undrain"):
-            self._check_executor(details.get("executor"))
-            left = {e.name for e in self._cluster.alive()} - self._drained
-            if kind == "drain" and left <= {details.get("executor")}:
-                raise UsageError(
-                    f"{details.get('executor')} is the only executor that is left; there is "
-                    "nowhere to move its key groups to. Add an executor first."
-                )
-        elif kind != "cancel":
-            raise UsageError(f"there is no request of kind {kind!r}.")
-
-    def _check_executor(self, name: object) -> None:
-        known = [e.name for e in self._cluster.alive()]
-        if name not in known:
-            raise UsageError(
-                f"there is no executor {name!r}. Those alive are {', '.join(known) or 'none'}."
-            )
-
-    def _operators_of(self, details: Mapping[str, object]) -> list[OperatorName]:
-        name = details.get("operator")
-        if name is None:
-            return list(self._assignments)
-        if name not in self._assignments:
-            raise UsageError(
-                f"there is no operator {name!r}. The query has "
-                f"{', '.join(map(repr, self._assignments))}."
-            )
-        return [OperatorName(str(name))]
+        check_request(kind, details, self._assignments, self._cluster.alive(), self._drained)
 
     def _next_request(self) -> None:
         """The newest request wins; those before it are superseded."""
@@ -341,15 +277,15 @@ class Director:
             return
         move.end(state, reason)
         if move.id in self._moves:
-            report = self._report(move).to_json() if state == "done" else {}
-            self._requests.answer(move.id, Answer(state, reason, report))
+            told = self._report(move).to_json() if state == "done" else {}
+            self._requests.answer(move.id, Answer(state, reason, told))
 
     # A move under way.
 
     def _begin(self, move: Move) -> None:
         details = move.details
         if move.kind == "rescale":
-            for name in self._operators_of(details):
+            for name in operators_of(details, self._assignments):
                 self._parallelism[name] = int(details["parallelism"])
             self._staff()
         elif move.kind == "drain":
@@ -357,7 +293,7 @@ class Director:
         elif move.kind == "undrain":
             self._drained.discard(str(details["executor"]))
         move.state = "moving"
-        progress = _Progress(move, clock.stopwatch(), self._seconds[-SAMPLE:])
+        progress = Progress(move, clock.stopwatch(), self._seconds[-SAMPLE:])
         self._current = progress
         self._past[move.id] = progress
 
@@ -365,7 +301,7 @@ class Director:
         self._current = None
         self._behind = {}
 
-    def _finish(self, progress: _Progress, state: str, reason: str = "") -> None:
+    def _finish(self, progress: Progress, state: str, reason: str = "") -> None:
         progress.seconds = clock.stopwatch() - progress.started
         self._drop()
         self._close_request(progress.move, state, reason)
@@ -405,7 +341,7 @@ class Director:
         progress.flipped = done
         return waiting
 
-    def _flip(self, progress: _Progress, name: OperatorName, assignment: Assignment) -> None:
+    def _flip(self, progress: Progress, name: OperatorName, assignment: Assignment) -> None:
         planned = progress.plans[name]
         if assignment == planned.target:
             changed = frozenset(planned.moved)
@@ -419,7 +355,7 @@ class Director:
         progress.plans[name] = planned.after(changed)
         self._assignments[name] = assignment
 
-    def _plan(self, progress: _Progress) -> bool:
+    def _plan(self, progress: Progress) -> bool:
         """Make plans, or make them anew if they no longer fit; False if it is too early."""
         alive = {e.name for e in self._alive}
         fits = progress.plans and all(
@@ -434,7 +370,8 @@ class Director:
             return False
         try:
             progress.plans = {
-                name: self._plan_operator(move, name) for name in self._operators_of(move.details)
+                name: self._plan_operator(move, name)
+                for name in operators_of(move.details, self._assignments)
             }
         except UsageError as error:
             self._finish(progress, "refused", str(error))
@@ -448,7 +385,7 @@ class Director:
         current = self._assignments[name]
         if move.kind == "move":
             to = str(move.details["to"])
-            self._check_executor(to)
+            check_executor(to, self._alive)
             counts = np.bincount(current.owners, minlength=current.shards)
             there = [s for s in range(current.shards) if current.executor_of(s) == to]
             keeps = min(there, key=lambda s: counts[s]) if there else None
@@ -532,7 +469,7 @@ class Director:
         cores = max((e.cores for e in self._alive), default=1)
         return -(-max(self._parallelism.values()) // cores) + self._options.spare_executors
 
-    def _staffed(self, progress: _Progress) -> bool:
+    def _staffed(self, progress: Progress) -> bool:
         if self._local or not self._options.elastic:
             return True
         cores = sum(e.cores for e in self._alive)
@@ -662,24 +599,4 @@ class Director:
                     )
 
     def _report(self, move: Move) -> MoveReport:
-        progress = self._past.get(move.id)
-        if progress is None:
-            return MoveReport(
-                move.kind, move.strategy, move.state, move.reason, 0, 0, 0.0, 0, None, None
-            )
-        return MoveReport(
-            kind=move.kind,
-            strategy=move.strategy,
-            state=move.state,
-            reason=move.reason,
-            key_groups=len(progress.moved),
-            bytes=progress.bytes,
-            seconds=progress.seconds,
-            epochs=len(progress.during),
-            first_epoch=progress.first_epoch,
-            last_epoch=progress.last_epoch,
-            shards=progress.shards,
-            before=Latency.of(progress.seconds_before),
-            during=Latency.of(progress.during),
-            after=Latency.of(progress.after),
-        )
+        return report(move, self._past.get(move.id))
