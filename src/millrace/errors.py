@@ -138,6 +138,14 @@ class StoppingError(MillraceError):
     """A batch came while the query was being stopped; it was left for the next start."""
 
 
+class MoveError(MillraceError):
+    """A reconfiguration was not carried out, or not yet."""
+
+
+class UnknownRequestError(MillraceError):
+    """The location has no such request."""
+
+
 class QueryStoppedError(MillraceError):
     """The query is not running any more."""
 

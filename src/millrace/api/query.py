@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,10 +19,13 @@ from millrace.errors import (
 )
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment, check_key_groups
+from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, open_store
 from millrace.log.journal import IDENTITY, SPARK_FOLDER
 from millrace.operators import check_change
+from millrace.reconfigure.moves import Move
 from millrace.spark.bookkeeping import checkpoint_files
+from millrace.spark.director import DirectorOptions
 from millrace.spark.epoch import EpochRunner, OperatorStep, RunnerOptions, Step
 from millrace.spark.failures import unwrapped
 from millrace.spark.heartbeat import with_heartbeat
@@ -33,12 +37,19 @@ class Query:
     """A query that was started. Spark runs it; `spark_query` is Spark's own handle."""
 
     def __init__(
-        self, spark_query: StreamingQuery, runner: EpochRunner, location: str, beats: bool = False
+        self,
+        launch: Callable[[], StreamingQuery],
+        runner: EpochRunner,
+        location: str,
+        beats: bool = False,
     ) -> None:
-        self.spark_query = spark_query
         self.location = location
         self._runner = runner
         self._beats = beats
+        self._launch = launch
+        self.spark_query = launch()
+        runner.director.restart = self._restart
+        runner.director.start()
 
     @property
     def id(self) -> str:
@@ -52,7 +63,61 @@ class Query:
 
     @property
     def is_active(self) -> bool:
-        return self.spark_query.isActive
+        return self.spark_query.isActive or self._runner.director.restarting.is_set()
+
+    def rescale(
+        self, parallelism: int, *, strategy: str = "live", operator: str | None = None
+    ) -> Move:
+        """Change the number of shards while the stream goes on.
+
+        Of all operators, or of one. The strategy says how state gets to its new owners; see the
+        guide. The request is written to the location first, so it survives this driver.
+        """
+        return self._submit("rescale", strategy, parallelism=parallelism, operator=operator)
+
+    def move(
+        self,
+        key_groups: Sequence[int],
+        to: str,
+        *,
+        strategy: str = "live",
+        operator: str | None = None,
+    ) -> Move:
+        """Give key groups to an executor, such as `"executor-3"`."""
+        groups = [int(group) for group in key_groups]
+        return self._submit("move", strategy, key_groups=groups, to=to, operator=operator)
+
+    def drain(self, executor: str, *, strategy: str = "live") -> Move:
+        """Move everything away from an executor, and give it nothing until `undrain`."""
+        return self._submit("drain", strategy, executor=executor)
+
+    def undrain(self, executor: str, *, strategy: str = "live") -> Move:
+        """Let an executor have key groups again."""
+        return self._submit("undrain", strategy, executor=executor)
+
+    def assignment(self) -> dict[str, Assignment]:
+        """Operator -> which key groups its shards have, and where they run."""
+        return {str(k): v for k, v in self._runner.director.assignments().items()}
+
+    def executors(self) -> list[str]:
+        """The live executors, by the names that `move` and `drain` take."""
+        return [executor.name for executor in self._runner.director.executors()]
+
+    def _submit(self, kind: str, strategy: str, **details: Any) -> Move:
+        if not self.is_active:
+            raise QueryStoppedError(
+                f"the query on {self.location} is stopped, so there is nothing to {kind}. Start it "
+                "again; parallelism= sets the number of shards it starts with."
+            )
+        given = {key: value for key, value in details.items() if value is not None}
+        return self._runner.director.submit(kind, strategy, **given)
+
+    def _restart(self) -> None:
+        """Stop between epochs and start again, with the assignment that was asked for."""
+        self._halt(60.0)
+        self._runner.director.adopt()
+        self._runner.resume()
+        self.spark_query = self._launch()
 
     def process_all_available(self) -> None:
         """Wait until everything the sources have now is committed. Raises what the query raised."""
@@ -103,6 +168,10 @@ class Query:
         An epoch that runs is waited for, at most `timeout` seconds; then it is interrupted, and
         runs again after the next start.
         """
+        self._halt(timeout)
+        self._runner.director.close()
+
+    def _halt(self, timeout: float) -> None:
         self._runner.stopping = True
         idle = self._runner.running.acquire(timeout=timeout)
         try:
@@ -152,12 +221,13 @@ def start_query(
     sink: Sink,
     location: str,
     *,
-    parallelism: int | None,
+    parallelism: int | Mapping[str, int] | None,
     trigger: str | None,
     key_groups: int,
     retain_epochs: int,
     memory: str | int,
     query_name: str | None,
+    places: DirectorOptions,
 ) -> Query:
     """Check everything, open the location, and hand the query to Spark."""
     spark = source.sparkSession
@@ -173,17 +243,18 @@ def start_query(
     check_key_groups(key_groups)
     exists = store.size(IDENTITY) is not None
     journal = Journal.open(store) if exists else None
-    shards = parallelism if parallelism is not None else spark.sparkContext.defaultParallelism
+    operators = [s.operator for s in steps if isinstance(s, OperatorStep)]
+    names = [operator.name for operator in operators]
     # Refuse a wrong parallelism before anything is written.
     groups = journal.identity.key_groups if journal else key_groups
-    Assignment.even(groups, shards)
+    default = spark.sparkContext.defaultParallelism
+    assignments = _assignments(journal, names, groups, parallelism, default)
     if journal is None:
         journal = Journal.create(store, key_groups)
     _check_operators(journal, steps)
     sink.open(spark, journal.identity.query, schema)
     times = _BatchTimes(spark)
-    runner = EpochRunner(spark, journal, steps, sink, shards, options, times)
-    operators = [s.operator for s in steps if isinstance(s, OperatorStep)]
+    runner = EpochRunner(spark, journal, steps, sink, assignments, options, places, times)
     ends_by_itself = bool({"availableNow", "once"} & trigger_options.keys())
     beats = any(op.runs_without_rows for op in operators) and not ends_by_itself
     if beats:
@@ -195,9 +266,40 @@ def start_query(
         writer = writer.queryName(query_name)
     if trigger_options:
         writer = writer.trigger(**trigger_options)
-    with checkpoint_files(spark, store):
-        spark_query = writer.start()
-    return Query(spark_query, runner, store.url, beats)
+
+    def launch() -> StreamingQuery:
+        with checkpoint_files(spark, store):
+            return writer.start()
+
+    return Query(launch, runner, store.url, beats)
+
+
+def _assignments(
+    journal: Journal | None,
+    names: Sequence[OperatorName],
+    key_groups: int,
+    parallelism: int | Mapping[str, int] | None,
+    default: int,
+) -> dict[OperatorName, Assignment]:
+    """What the query starts with: what was asked for, else what the last epoch had."""
+    if isinstance(parallelism, Mapping):
+        unknown = sorted(set(parallelism) - set(names))
+        if unknown:
+            raise UsageError(
+                f"parallelism= names {', '.join(map(repr, unknown))}; the query's operators are "
+                f"{', '.join(map(repr, names))}."
+            )
+    head = journal.head() if journal is not None else Epoch(0)
+    trail = journal.trail(head) if journal is not None and head else None
+    found = {}
+    for name in names:
+        last = trail.operator(name).assignment if trail is not None else None
+        asked = parallelism.get(name) if isinstance(parallelism, Mapping) else parallelism
+        if asked is None:
+            asked = last.shards if last is not None else min(default, key_groups)
+        fresh = Assignment.even(key_groups, check_parallelism(asked, key_groups))
+        found[name] = last if last is not None and last.shards == asked else fresh
+    return found
 
 
 def _is_idle(sources: list[dict[str, Any]]) -> bool:

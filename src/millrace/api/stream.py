@@ -7,7 +7,7 @@ names are resolved against the streaming DataFrame's schema.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from millrace.api.query import Query, start_query
+from millrace.api.query import Query, parse_bytes, start_query
 from millrace.ddl import parse_schema
 from millrace.errors import (
     DuplicateNameError,
@@ -32,6 +32,7 @@ from millrace.operators.functions import Aggregate
 from millrace.processors.making import make_operator
 from millrace.processors.processor import Processor
 from millrace.processors.whole_batch import BatchProcessor
+from millrace.spark.director import DirectorOptions
 from millrace.spark.epoch import OperatorStep, Step, TransformStep
 from millrace.spark.exchange import AggregateExchange, RowExchange
 from millrace.spark.sinks import BatchFunction, ForEachBatch, Sink, make_sink
@@ -249,20 +250,29 @@ class Sinked:
         self,
         checkpointLocation: str,
         *,
-        parallelism: int | None = None,
+        parallelism: int | Mapping[str, int] | None = None,
         trigger: str | None = None,
         key_groups: int = DEFAULT_KEY_GROUPS,
         retain_epochs: int = 100,
         memory: str | int = "2 GiB",
         query_name: str | None = None,
+        standby: int = 0,
+        elastic: bool = False,
+        spare_executors: int = 0,
+        follow_rate: str | int = "256 MB",
     ) -> Query:
         """Start the query, new or from where the location left off.
 
-        - `parallelism`: shards per operator; may differ at every start. Default: Spark's.
+        - `parallelism`: shards per operator, or a dict by operator; may differ at every start, and
+          while the query runs. Default: what the last epoch had, at first Spark's.
         - `trigger`: `"1 second"` and the like, `"available_now"`, or None: back to back.
         - `key_groups`: a power of two; fixed when a location is first used.
         - `retain_epochs`: how many epochs stay readable.
         - `memory`: the budget of one Python worker for its index of recent changes.
+        - `standby`: how many other executors follow each key group, ready to take it over.
+        - `elastic`: ask Spark for executors when rescaling, and give idle ones back; with
+          `spare_executors` of them kept warm.
+        - `follow_rate`: bytes per second that a move may take in the background.
         """
         if not any(isinstance(step, OperatorStep) for step in self._upstream._steps):
             raise UsageError(
@@ -281,7 +291,19 @@ class Sinked:
             retain_epochs=retain_epochs,
             memory=memory,
             query_name=query_name,
+            places=DirectorOptions(
+                standby=_natural("standby", standby),
+                elastic=bool(elastic),
+                spare_executors=_natural("spare_executors", spare_executors),
+                follow_bytes_per_second=parse_bytes(follow_rate),
+            ),
         )
+
+
+def _natural(name: str, value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise UsageError(f"{name}={value!r}: it must be a whole number, 0 or more.")
+    return value
 
 
 def _check_frame(df: object) -> None:

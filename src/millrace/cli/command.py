@@ -10,6 +10,16 @@ import click
 from millrace._version import __version__
 
 COMMANDS = {
+    "assignment": (
+        "millrace.cli.reconfigure:assignment",
+        "Show who owns which key groups of a location.",
+    ),
+    "drain": ("millrace.cli.reconfigure:drain", "Move everything away from an executor."),
+    "move": ("millrace.cli.reconfigure:move", "Give key groups to an executor."),
+    "rescale": (
+        "millrace.cli.reconfigure:rescale",
+        "Change the number of shards of a running query.",
+    ),
     "bench": ("millrace.cli.bench:bench", "Measure Millrace beside Spark."),
     "demo": ("millrace.demo:demo", "Watch a stream of made-up readings, then check its state."),
 }
@@ -38,6 +48,7 @@ class LazyGroup(click.Group):
 EPILOG = """\b
 Examples:
   millrace demo
+  millrace rescale /data/totals --parallelism 4
   millrace bench throughput --quick
   millrace bench all --out bench/results
 """

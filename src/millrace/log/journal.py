@@ -139,6 +139,15 @@ class Journal:
         while trail.epoch < epoch:
             trail.advance(*self.read(Epoch(trail.epoch + 1)))
 
+    def catch_up(self, trail: Trail) -> Epoch:
+        """Bring a trail forward to the last committed epoch, without listing anything."""
+        while True:
+            try:
+                manifest, checksum = self.read(Epoch(trail.epoch + 1))
+            except MissingFileError:
+                return trail.epoch
+            trail.advance(manifest, checksum)
+
     def _no_such_epoch(self, epoch: Epoch) -> str:
         epochs = self.epochs()
         if not epochs:

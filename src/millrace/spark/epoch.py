@@ -12,10 +12,12 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace import clock, crashpoints
@@ -26,6 +28,8 @@ from millrace.log import Journal, OperatorCommit, Trail
 from millrace.log.retention import collect
 from millrace.operators import Operator
 from millrace.operators.operator import MAIN, table_name
+from millrace.reconfigure.requests import Requests
+from millrace.spark.director import Director, DirectorOptions, Layout
 from millrace.spark.report import ReportParam, ShardReport
 from millrace.spark.session import BATCH_SETTINGS
 from millrace.spark.shard import ShardTask, encode_moment, shard_function
@@ -78,6 +82,8 @@ class OperatorReport:
     bytes_written: int
     merged_rows: int
     heap_bytes: int
+    executors: list[str]
+    """Where each shard ran."""
     counters: dict[str, int] = field(default_factory=dict)
     """What the operator counts itself, such as late rows."""
     shard_seconds: dict[str, float] = field(default_factory=dict)
@@ -93,6 +99,9 @@ class RunnerOptions:
     ansi: bool
 
 
+KEPT_TEMPLATES = 4
+"""Plans kept per operator: the one in use, and those of assignments to come or just left."""
+
 COLLECT_EVERY = 16
 """Old files are collected every so many epochs."""
 
@@ -106,8 +115,9 @@ class EpochRunner:
         journal: Journal,
         steps: tuple[Step, ...],
         sink: Sink,
-        parallelism: int,
+        assignments: dict[OperatorName, Assignment],
         options: RunnerOptions,
+        places: DirectorOptions,
         batch_times: Callable[[], tuple[int, int | None]],
     ) -> None:
         self.run_id = clock.fresh_id()
@@ -126,9 +136,20 @@ class EpochRunner:
         self._specs = {op.name: op.spec() for op in self._operators}
         self._spec_texts = {n: json.dumps(s, sort_keys=True) for n, s in self._specs.items()}
         self._accumulator = spark.sparkContext.accumulator([], ReportParam())
-        self._assignment = Assignment.even(journal.identity.key_groups, parallelism)
+        self._layout = Layout(assignments, {})
         self._first = True
-        self._templates: dict[OperatorName, PlanTemplate] = {}
+        self._templates: dict[tuple[OperatorName, Assignment], PlanTemplate] = {}
+        self._inputs: dict[OperatorName, DataFrame] = {}
+        """The newest batch of each operator whose plan is made from a template."""
+        self.director = Director(
+            spark,
+            Requests(journal.store),
+            self.run_id,
+            assignments,
+            places,
+            self._tasks,
+            self.prepare,
+        )
         self._crash_pid = os.getpid() if crashpoints.VARIABLE in os.environ else None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -141,6 +162,13 @@ class EpochRunner:
             except BaseException as error:
                 self.failure = error
                 raise
+
+    def resume(self) -> None:
+        """Go on after a stop, with the plans of a new session."""
+        self._first = True
+        self._templates.clear()
+        self._inputs.clear()
+        self.stopping = False
 
     def _run(self, df: DataFrame, batch_id: int) -> None:
         if self._first:
@@ -163,6 +191,7 @@ class EpochRunner:
             for key, value in BATCH_SETTINGS.items():
                 df.sparkSession.conf.set(key, value)
         self._accumulator.value = []
+        self._layout = self.director.before_epoch(self.trail.epoch)
         time_ms, watermark = self._batch_times()
         watermark_us = None if watermark is None else watermark * 1000
         before = self.trail.watermark_ms
@@ -195,6 +224,7 @@ class EpochRunner:
             collect(self.journal, self._options.retain_epochs)
             phases["collect"] = clock.stopwatch() - at
         seconds = clock.stopwatch() - started
+        self.director.after_epoch(epoch, seconds, self._group_rows(reports))
         self._remember(
             EpochReport(
                 epoch,
@@ -216,38 +246,68 @@ class EpochRunner:
         return df
 
     def _plan_operator(self, step: OperatorStep, df: DataFrame, moment: str) -> DataFrame:
+        name = step.operator.name
+        assignment = self._layout.assignments[name]
+        places = self._layout.places.get(name, "")
         # A user's function may give another plan for every batch; rows as they come cannot.
         if self._exchange(step) is not step.exchange or not is_bare(df):
-            return at_moment(self._build(step, df), moment)
+            return at_moment(self._build(step, df, assignment), moment, places)
+        self._inputs[name] = df
+        return self._template(step, assignment).over(df, moment, places)
+
+    def _template(self, step: OperatorStep, assignment: Assignment) -> PlanTemplate:
+        """The plan of an operator under an assignment, whoever asked for it first."""
         name = step.operator.name
-        template = self._templates.get(name)
+        key = (name, assignment)
+        template = self._templates.get(key)
         if template is None:
-            template = PlanTemplate(df, lambda batch: self._build(step, batch))
-            self._templates[name] = template
-        return template.over(df, moment)
+            sample = self._inputs[name]
+            template = PlanTemplate(sample, lambda batch: self._build(step, batch, assignment))
+            kept = [k for k in self._templates if k[0] == name]
+            for old in kept[: max(0, len(kept) - KEPT_TEMPLATES + 1)]:
+                self._templates.pop(old, None)
+            self._templates[key] = template
+        return template
+
+    def prepare(self, assignments: Mapping[OperatorName, Assignment]) -> None:
+        """Make the plans of assignments to come, so that no epoch waits for that."""
+        for step in self._steps:
+            if isinstance(step, OperatorStep) and step.operator.name in self._inputs:
+                assignment = assignments.get(step.operator.name)
+                if assignment is not None:
+                    self._template(step, assignment)
 
     def _exchange(self, step: OperatorStep) -> Callable[[DataFrame, Assignment], DataFrame]:
         if self.trail.epoch == 0 and step.first is not None:
             return step.first
         return step.exchange
 
-    def _build(self, step: OperatorStep, df: DataFrame) -> DataFrame:
-        routed = self._exchange(step)(df, self._assignment)
-        task = self._task(step.operator, step.code)
+    def _build(self, step: OperatorStep, df: DataFrame, assignment: Assignment) -> DataFrame:
+        routed = self._exchange(step)(df, assignment)
+        task = self._task(step, assignment)
         function: Any = shard_function(task, self._accumulator)
         return routed.mapInArrow(function, step.operator.output_schema)
 
-    def _task(self, operator: Operator, code: bytes | None) -> ShardTask:
+    def _tasks(self) -> dict[OperatorName, ShardTask]:
+        """What a worker needs to follow each operator's state."""
+        return {
+            step.operator.name: self._task(step, self._layout.assignments[step.operator.name])
+            for step in self._steps
+            if isinstance(step, OperatorStep)
+        }
+
+    def _task(self, step: OperatorStep, assignment: Assignment) -> ShardTask:
+        operator = step.operator
         return ShardTask(
             location=self.journal.store.url,
             query=self.journal.identity.query,
             operator=operator.name,
             spec=self._spec_texts[operator.name],
-            code=code,
+            code=step.code,
             key_groups=self.journal.identity.key_groups,
             groups=tuple(
-                format_ranges(self._assignment.groups_of(Shard(s)).tolist())
-                for s in range(self._assignment.shards)
+                format_ranges(assignment.groups_of(Shard(s)).tolist())
+                for s in range(assignment.shards)
             ),
             index_budget=self._options.memory_bytes,
             ansi=self._options.ansi,
@@ -263,7 +323,7 @@ class EpochRunner:
             if report.epoch == epoch:
                 found[report.operator][report.shard] = report
         for name, shards in found.items():
-            missing = set(range(self._assignment.shards)) - set(shards)
+            missing = set(range(self._layout.assignments[name].shards)) - set(shards)
             if missing:
                 raise EpochFailedError(
                     f"epoch {epoch}: shards {sorted(missing)} of operator {name!r} did not report, "
@@ -284,11 +344,22 @@ class EpochRunner:
                     name = table_name(operator.name, table)
                     grown = sum(w.added_rows - w.removed_rows for w in written)
                     commits[name] = OperatorCommit(
-                        self._assignment,
+                        self._layout.assignments[operator.name],
                         tuple(w.segment for w in written),
                         self.trail.operator(name).rows + grown,
                     )
         return commits
+
+    def _group_rows(
+        self, reports: dict[OperatorName, dict[Shard, ShardReport]]
+    ) -> dict[OperatorName, npt.NDArray[np.float64]]:
+        found = {}
+        for name, shards in reports.items():
+            rows = found[name] = np.zeros(self.journal.identity.key_groups)
+            for report in shards.values():
+                for group, count in report.group_rows.items():
+                    rows[group] += count
+        return found
 
     def _operator_report(
         self, name: OperatorName, reports: dict[OperatorName, dict[Shard, ShardReport]]
@@ -305,6 +376,7 @@ class EpochRunner:
             bytes_written=sum(w.segment.bytes for w in written),
             merged_rows=sum(w.merged_rows for w in written),
             heap_bytes=max(r.heap_bytes for r in mine),
+            executors=[reports[name][shard].executor for shard in sorted(reports[name])],
             counters={c: sum(r.counters.get(c, 0) for r in mine) for c in counters},
             shard_seconds={p: max(r.seconds.get(p, 0.0) for r in mine) for p in phases},
         )

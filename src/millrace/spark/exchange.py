@@ -51,10 +51,10 @@ def _claim_clustered(df: DataFrame) -> DataFrame:
 def route(hi: Column, assignment: Assignment) -> Column:
     """The shard of a fingerprint."""
     group = key_group(hi, assignment.key_groups)
-    if assignment.is_even:
-        return (group * F.lit(assignment.shards) / F.lit(assignment.key_groups)).cast("int")
+    # The owners are a constant that Spark's generated code refers to but does not contain: the
+    # code is the same for all assignments, so it is compiled once.
     owners = F.expr(f"array({','.join(map(str, assignment.owners))})")
-    return F.element_at(owners, group + F.lit(1))
+    return F.get(owners, group)
 
 
 class _Router:

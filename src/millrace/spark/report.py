@@ -32,6 +32,10 @@ class ShardReport:
     tables: dict[str, TableReport]
     input_rows: int
     heap_bytes: int
+    executor: str
+    """Where it ran, which is where it should have unless that executor was gone or busy."""
+    group_rows: dict[int, int] = field(default_factory=dict)
+    """Key group -> rows of state that it changed."""
     counters: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 

@@ -37,6 +37,9 @@ from millrace.state.writing import compose_segment
 MOMENT_PROPERTY = "millrace.moment"
 """The task's local property with what differs between epochs: version, time and watermark."""
 
+EXECUTOR_PROPERTY = "millrace.executor"
+"""The task's local property with the id of the executor that it runs on."""
+
 OUTPUT_ROWS = 65536
 """Rows per record batch that goes back to Spark."""
 
@@ -86,6 +89,16 @@ def _operator(name: OperatorName, spec: str, code: bytes | None, ansi: bool) -> 
     return from_spec(name, json.loads(spec), ansi=ansi)
 
 
+def this_executor(context: TaskContext) -> str:
+    """The name of the executor that a task runs on."""
+    return f"executor-{context.getLocalProperty(EXECUTOR_PROPERTY)}"
+
+
+def task_operator(task: ShardTask) -> Operator:
+    """The operator that a task is for."""
+    return _operator(task.operator, task.spec, task.code, task.ansi)
+
+
 def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batches) -> Batches:
     context = TaskContext.get()
     assert context is not None
@@ -94,12 +107,13 @@ def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batc
         context.getLocalProperty(MOMENT_PROPERTY) or "null"
     )
     moment = Moment(version + 1, processing_us, watermark_us, late_us)
+    executor = this_executor(context)
     watch = _Stopwatch()
     rows = [batch for batch in batches if batch.num_rows]
     watch.lap("input")
-    operator = _operator(task.operator, task.spec, task.code, task.ansi)
+    operator = task_operator(task)
     if not rows and not operator.runs_without_rows:
-        reports.add([_report(task, moment, shard, {}, {}, 0, watch)])
+        reports.add([_report(task, moment, shard, executor, {}, None, 0, watch)])
         return
     groups = parse_ranges(task.groups[shard])
     held = cache.Cache(task.location, task.query, task.key_groups, Epoch(version))
@@ -121,7 +135,7 @@ def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batc
         watch.lap("output")
         written = writing.result()
     watch.lap("segment")
-    reports.add([_report(task, moment, shard, written, change.counters, table.num_rows, watch)])
+    reports.add([_report(task, moment, shard, executor, written, change, table.num_rows, watch)])
     crashpoints.reach(crashpoints.AFTER_SEGMENT, moment.epoch, task.driver)
 
 
@@ -176,8 +190,9 @@ def _report(
     task: ShardTask,
     moment: Moment,
     shard: Shard,
+    executor: str,
     tables: dict[str, TableReport],
-    counters: dict[str, int],
+    change: Change | None,
     input_rows: int,
     watch: _Stopwatch,
 ) -> ShardReport:
@@ -188,9 +203,20 @@ def _report(
         tables=tables,
         input_rows=input_rows,
         heap_bytes=cache.heap_bytes(),
-        counters=_with_expired(counters, tables),
+        executor=executor,
+        group_rows=_group_rows(task, change),
+        counters=_with_expired(change.counters if change else {}, tables),
         seconds=watch.laps,
     )
+
+
+def _group_rows(task: ShardTask, change: Change | None) -> dict[int, int]:
+    """How many rows of state each key group changed."""
+    total = np.zeros(task.key_groups, np.int64)
+    for changed in change.tables.values() if change else ():
+        hi = changed.rows.column(0).to_numpy()
+        total += count_groups(hi, np.uint64(group_shift(task.key_groups)), task.key_groups)
+    return {int(group): int(total[group]) for group in np.flatnonzero(total)}
 
 
 def _with_expired(counters: dict[str, int], tables: dict[str, TableReport]) -> dict[str, int]:

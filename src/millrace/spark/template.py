@@ -36,22 +36,22 @@ class PlanTemplate:
                 "This is a bug in Millrace; nothing was committed."
             )
 
-    def over(self, batch: DataFrame, moment: str) -> DataFrame:
-        """The output over another batch, at a moment."""
+    def over(self, batch: DataFrame, moment: str, places: str) -> DataFrame:
+        """The output over another batch, at a moment, preferably at some places."""
         plan: Any = batch._jdf.queryExecution().analyzed()
         rows = self._java.run(self._plan, plan.rdd())
-        return _bound(batch, rows, self._schema, moment)
+        return _bound(batch, rows, self._schema, moment, places)
 
 
-def at_moment(output: DataFrame, moment: str) -> DataFrame:
-    """A frame whose tasks know a moment."""
+def at_moment(output: DataFrame, moment: str, places: str) -> DataFrame:
+    """A frame whose tasks know a moment, and run at some places if they can."""
     frame: Any = output._jdf
-    return _bound(output, frame.queryExecution().toRdd(), frame.schema(), moment)
+    return _bound(output, frame.queryExecution().toRdd(), frame.schema(), moment, places)
 
 
-def _bound(frame: DataFrame, rows: Any, schema: Any, moment: str) -> DataFrame:
+def _bound(frame: DataFrame, rows: Any, schema: Any, moment: str, places: str) -> DataFrame:
     spark = frame.sparkSession
-    bound = jvm.load(spark).MomentRdd(rows, MOMENT_PROPERTY, moment)
+    bound = jvm.load(spark).MomentRdd(rows, MOMENT_PROPERTY, moment, places)
     session: Any = frame._jdf.sparkSession()
     return DataFrame(session.internalCreateDataFrame(bound, schema, False), spark)
 

@@ -34,8 +34,19 @@ _held: dict[tuple[str, str], _Held] = {}
 class Cache:
     """This process's replicas of one location, at a version."""
 
-    def __init__(self, location: str, query: str, key_groups: int, version: Epoch) -> None:
+    def __init__(
+        self,
+        location: str,
+        query: str,
+        key_groups: int,
+        version: Epoch,
+        *,
+        at_least: bool = False,
+    ) -> None:
+        """At a version; with `at_least`, at the last one committed by now."""
         held = _held.get((location, query))
+        if at_least and held is not None:
+            version = max(version, held.trail.epoch)
         if held is None or held.trail.epoch > version:
             # Another query at the same path, or a task older than what this process has seen.
             journal = Journal(open_store(location), Identity(query, key_groups, 0))
@@ -44,8 +55,15 @@ class Cache:
                 del _held[key]
             _held[location, query] = held
         held.journal.follow(held.trail, version)
+        if at_least:
+            version = held.journal.catch_up(held.trail)
         self._held = held
-        self._version = version
+        self.version = version
+
+    def holds(self, table: OperatorName) -> set[int]:
+        """The key groups of a table that this process has some version of."""
+        replicas = [r for (name, _), r in self._held.replicas.items() if name == table]
+        return {int(group) for replica in replicas for group in replica.held()}
 
     def replica(
         self, table: OperatorName, schema: pa.Schema, owned: bool, groups: Int64Array
@@ -59,7 +77,7 @@ class Cache:
             key_groups = held.trail.key_groups
             replica = Replica(held.journal.store, schema, key_groups, owned=owned)
             held.replicas[key] = replica
-        replica.follow(held.trail.operator(table), self._version, groups)
+        replica.follow(held.trail.operator(table), self.version, groups)
         for group in replica.held():
             if replica.lag(int(group)) > FORGET_AFTER:
                 replica.forget(group.reshape(1))

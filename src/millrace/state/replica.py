@@ -360,6 +360,17 @@ class Replica:
             base.directory_shifts,
         )
 
+    def bytes_of(self, groups: Int64Array) -> int:
+        """The share of some key groups in the pages in use."""
+        wanted = set(groups.tolist())
+        total = 0.0
+        for page in self._pages.values():
+            rows = sum(count for group, count in page.rows.items() if group in wanted)
+            if rows:
+                batch = self._columns.chunk(page.chunk)
+                total += batch.nbytes * rows / batch.num_rows
+        return round(total)
+
     def chunks(self) -> dict[tuple[int, int], pa.RecordBatch]:
         """The pages in use, by chunk number and serial number."""
         return self._columns.chunks()

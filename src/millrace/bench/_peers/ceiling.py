@@ -55,7 +55,7 @@ class CeilingEngine(Engine):
                 df.sparkSession.conf.set(key, value)
             if template is None:
                 template = PlanTemplate(df, self._build)
-            passed = template.over(df, "null")
+            passed = template.over(df, "null", "")
             if keep is None:
                 passed.write.format("noop").mode("overwrite").save()
             else:

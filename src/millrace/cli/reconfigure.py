@@ -1,0 +1,261 @@
+"""`millrace rescale`, `move`, `drain`, `assignment`: talk to a running query through its location.
+
+A command checks what it can, writes a request, and waits for the query's driver. If no driver takes
+it, the request is withdrawn, unless it was said to be left for the next start.
+"""
+
+from __future__ import annotations
+
+import json as json_
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from millrace import clock
+from millrace.errors import MillraceError, UsageError
+from millrace.ids import OperatorName, Shard
+from millrace.keygroups import Assignment, format_ranges, parse_ranges
+from millrace.keygroups.assignment import check_parallelism
+from millrace.log import Journal, open_store
+from millrace.log.trail import Trail
+from millrace.reconfigure.requests import Answer, Request, Requests
+from millrace.reconfigure.strategies import STRATEGIES
+
+LOCATION = click.argument("location")
+STRATEGY = click.option(
+    "--strategy",
+    type=click.Choice(list(STRATEGIES)),
+    default="live",
+    show_default=True,
+    help="How state gets to its new owners.",
+)
+OPERATOR = click.option("--operator", help="Only this operator; default: all.")
+TIMEOUT = click.option(
+    "--timeout", default=20.0, show_default=True, help="Seconds to wait for a running query."
+)
+QUEUE = click.option(
+    "--queue", is_flag=True, help="Leave the request for the query's next start if none runs."
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class _Failure(click.ClickException):
+    """An error without a traceback; the exit code is 1."""
+
+
+def _open(location: str) -> tuple[Requests, Trail, int]:
+    try:
+        journal = Journal.open(open_store(location))
+        return Requests(journal.store), journal.trail(journal.head()), journal.identity.key_groups
+    except MillraceError as error:
+        raise _Failure(str(error)) from error
+
+
+def _ask(location: str, timeout: float, queue: bool, as_json: bool, kind: str, **body: Any) -> None:
+    requests, _, _ = _open(location)
+    console = Console(stderr=True)
+    given = {key: value for key, value in body.items() if value is not None}
+    try:
+        request = requests.submit(kind, **given)
+        with console.status(f"waiting for the query on {location}"):
+            taken = _await_taken(requests, request, timeout)
+        if not taken:
+            _give_up(requests, request, location, timeout, queue)
+            click.echo(f"request {request.id} is left for the next start of {location}")
+            return
+        with console.status(f"{kind} is under way"):
+            answer = _await_answer(requests, request)
+    except MillraceError as error:
+        raise _Failure(str(error)) from error
+    if as_json:
+        body = {"request": request.id, "state": answer.state, "reason": answer.reason}
+        click.echo(json_.dumps({**body, "report": answer.report}))
+    else:
+        click.echo(_described(kind, answer))
+    if answer.state != "done":
+        raise SystemExit(1)
+
+
+def _await_taken(requests: Requests, request: Request, timeout: float) -> bool:
+    until = clock.stopwatch() + timeout
+    while clock.stopwatch() < until:
+        if requests.is_taken(request.id) or requests.answered(request.id):
+            return True
+        clock.sleep(0.2)
+    return False
+
+
+def _give_up(
+    requests: Requests, request: Request, location: str, timeout: float, queue: bool
+) -> None:
+    if queue:
+        return
+    if requests.answer(request.id, Answer("cancelled", "no running query took it")):
+        raise _Failure(
+            f"no query on {location} took the request within {timeout:g} seconds, so it was "
+            "withdrawn: the query seems to be stopped. Start it, or add --queue to leave the "
+            "request for its next start."
+        )
+
+
+def _await_answer(requests: Requests, request: Request) -> Answer:
+    while True:
+        answer = requests.answered(request.id)
+        if answer is not None:
+            return answer
+        clock.sleep(0.2)
+
+
+def _described(kind: str, answer: Answer) -> str:
+    if answer.state != "done":
+        return f"{kind}: {answer.state}, {answer.reason}"
+    report = answer.report
+    if not report.get("shards"):
+        return f"{kind}: done"
+    shards = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in report["shards"].items())
+    return (
+        f"{kind}: done, {shards}; {report['key_groups']} key groups and "
+        f"{report['bytes'] / 1e6:.1f} MB moved in {report['seconds']:.1f} s and "
+        f"{report['epochs']} epochs"
+    )
+
+
+@click.command(epilog="Example: millrace rescale /data/totals --parallelism 4 --strategy live")
+@LOCATION
+@click.option("--parallelism", type=int, required=True, help="Shards per operator.")
+@STRATEGY
+@OPERATOR
+@TIMEOUT
+@QUEUE
+@JSON
+def rescale(
+    location: str,
+    parallelism: int,
+    strategy: str,
+    operator: str | None,
+    timeout: float,
+    queue: bool,
+    as_json: bool,
+) -> None:
+    """Change the number of shards of a running query."""
+    _, trail, key_groups = _open(location)
+    try:
+        check_parallelism(parallelism, key_groups)
+        _check_operator(trail, operator)
+    except MillraceError as error:
+        raise _Failure(str(error)) from error
+    _ask(
+        location,
+        timeout,
+        queue,
+        as_json,
+        "rescale",
+        parallelism=parallelism,
+        strategy=strategy,
+        operator=operator,
+    )
+
+
+@click.command(epilog="Example: millrace move /data/totals 0-15,40 executor-3")
+@LOCATION
+@click.argument("key_groups")
+@click.argument("executor")
+@STRATEGY
+@OPERATOR
+@TIMEOUT
+@QUEUE
+@JSON
+def move(
+    location: str,
+    key_groups: str,
+    executor: str,
+    strategy: str,
+    operator: str | None,
+    timeout: float,
+    queue: bool,
+    as_json: bool,
+) -> None:
+    """Give key groups, such as 0-15,40, to an executor."""
+    try:
+        groups = parse_ranges(key_groups).tolist()
+    except ValueError as error:
+        raise _Failure(f"{key_groups!r} names no key groups; write 0-15,40.") from error
+    _ask(
+        location,
+        timeout,
+        queue,
+        as_json,
+        "move",
+        key_groups=groups,
+        to=executor,
+        strategy=strategy,
+        operator=operator,
+    )
+
+
+@click.command(epilog="Example: millrace drain /data/totals executor-1")
+@LOCATION
+@click.argument("executor")
+@click.option("--undo", is_flag=True, help="Let the executor have key groups again.")
+@STRATEGY
+@TIMEOUT
+@QUEUE
+@JSON
+def drain(
+    location: str,
+    executor: str,
+    undo: bool,
+    strategy: str,
+    timeout: float,
+    queue: bool,
+    as_json: bool,
+) -> None:
+    """Move everything away from an executor of a running query."""
+    kind = "undrain" if undo else "drain"
+    _ask(location, timeout, queue, as_json, kind, executor=executor, strategy=strategy)
+
+
+@click.command(epilog="Example: millrace assignment /data/totals")
+@LOCATION
+@OPERATOR
+@JSON
+def assignment(location: str, operator: str | None, as_json: bool) -> None:
+    """Show who owns which key groups, as of the last committed epoch."""
+    requests, trail, _ = _open(location)
+    try:
+        _check_operator(trail, operator)
+    except MillraceError as error:
+        raise _Failure(str(error)) from error
+    names = [OperatorName(operator)] if operator else sorted(trail.specs)
+    found = {name: trail.operator(OperatorName(name)).assignment for name in names}
+    if as_json:
+        body = {name: a.to_json() for name, a in found.items() if a is not None}
+        pending = [r.id for r in requests.pending()]
+        click.echo(json_.dumps({"epoch": trail.epoch, "operators": body, "pending": pending}))
+        return
+    console = Console()
+    for name, owners in found.items():
+        if owners is not None:
+            console.print(_table(name, owners, trail.epoch))
+    for request in requests.pending():
+        details = ", ".join(f"{k}={v}" for k, v in request.details.items())
+        console.print(f"pending: {request.kind} {details} ({request.id})")
+
+
+def _table(name: str, owners: Assignment, epoch: int) -> Table:
+    table = Table(title=f"{name}, epoch {epoch}")
+    for column in ("shard", "executor", "key groups", "number"):
+        table.add_column(column, justify="right" if column in ("shard", "number") else "left")
+    for shard in range(owners.shards):
+        groups = owners.groups_of(Shard(shard)).tolist()
+        where = owners.executor_of(shard) or "anywhere"
+        table.add_row(str(shard), where, format_ranges(groups), str(len(groups)))
+    return table
+
+
+def _check_operator(trail: Trail, operator: str | None) -> None:
+    if operator is not None and operator not in trail.specs:
+        known = ", ".join(sorted(trail.specs)) or "none yet"
+        raise UsageError(f"there is no operator {operator!r}. The query has {known}.")

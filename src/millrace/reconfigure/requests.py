@@ -1,0 +1,133 @@
+"""Requests to a running query, as files in its location.
+
+    requests/<id>.json           what is asked for, and when
+    requests/<id>.taken-<run>    a driver has seen it
+    requests/<id>.answer.json    how it ended: done, refused, superseded, cancelled
+
+Anyone who can write to the location can ask. Each file is created once and never changes. A request
+without an answer is taken up by whichever driver runs the query next, so it survives drivers; an
+answer is final.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from millrace import clock
+from millrace.errors import AlreadyExistsError, MissingFileError, UnknownRequestError
+from millrace.log.manifest import seal, unseal
+from millrace.log.segment import FORMAT_VERSION
+from millrace.log.store import Store
+
+FOLDER = "requests"
+KEEP = 200
+"""Answered requests beyond so many are forgotten, oldest first."""
+
+KINDS = ("rescale", "move", "drain", "undrain", "cancel")
+
+
+@dataclass(frozen=True)
+class Request:
+    """Something asked of a query."""
+
+    id: str
+    kind: str
+    created_ms: int
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a request ended."""
+
+    state: str
+    """done, refused, superseded or cancelled"""
+    reason: str = ""
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+class Requests:
+    """The requests of one location."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    def submit(self, kind: str, **details: Any) -> Request:
+        """Write a request; returns once it is durable."""
+        now = clock.now_ms()
+        request = Request(f"{now:013d}-{clock.fresh_id()[:8]}", kind, now, details)
+        body = {"format": FORMAT_VERSION, "kind": kind, "created": now, "details": details}
+        self._store.create(f"{FOLDER}/{request.id}.json", seal(body)[0])
+        return request
+
+    def pending(self) -> list[Request]:
+        """Requests without an answer, oldest first."""
+        names = {path.rsplit("/", 1)[-1] for path in self._store.list(FOLDER)}
+        found = []
+        for name in sorted(names):
+            id_ = name.removesuffix(".json")
+            if id_ == name or id_.endswith(".answer") or f"{id_}.answer.json" in names:
+                continue
+            found.append(self.read(id_))
+        return found
+
+    def read(self, id_: str) -> Request:
+        path = f"{FOLDER}/{id_}.json"
+        try:
+            body, _ = unseal(self._store.read(path), f"{self._store.url}/{path}")
+        except MissingFileError as error:
+            raise UnknownRequestError(
+                f"{self._store.url} has no request {id_}. `millrace assignment` shows what the "
+                "query is doing."
+            ) from error
+        return Request(id_, body["kind"], body["created"], body["details"])
+
+    def take(self, request: Request, run: str) -> None:
+        """Say that a driver has seen it."""
+        try:
+            self._store.create(f"{FOLDER}/{request.id}.taken-{run}", b"")
+        except AlreadyExistsError:
+            return
+
+    def is_taken(self, id_: str) -> bool:
+        prefix = f"{FOLDER}/{id_}.taken-"
+        return any(path.startswith(prefix) for path in self._store.list(FOLDER))
+
+    def answer(self, id_: str, answer: Answer) -> bool:
+        """Close a request; False if it was closed already."""
+        body = {
+            "format": FORMAT_VERSION,
+            "state": answer.state,
+            "reason": answer.reason,
+            "report": answer.report,
+        }
+        try:
+            self._store.create(f"{FOLDER}/{id_}.answer.json", seal(body)[0])
+        except AlreadyExistsError:
+            return False
+        return True
+
+    def answered(self, id_: str) -> Answer | None:
+        """How a request ended; None while it has not."""
+        path = f"{FOLDER}/{id_}.answer.json"
+        try:
+            body, _ = unseal(self._store.read(path), f"{self._store.url}/{path}")
+        except MissingFileError:
+            return None
+        return Answer(body["state"], body["reason"], body["report"])
+
+    def tidy(self) -> None:
+        """Forget old requests that were answered."""
+        files: dict[str, list[str]] = {}
+        for path in self._store.list(FOLDER):
+            files.setdefault(path.rsplit("/", 1)[-1].split(".", 1)[0], []).append(path)
+        closed = [i for i, paths in sorted(files.items()) if any("answer" in p for p in paths)]
+        for id_ in closed[:-KEEP]:
+            # The answer goes last: without it the request would be open again.
+            for path in sorted(files[id_], key=lambda p: "answer" in p):
+                self._store.delete(path)

@@ -1,0 +1,71 @@
+"""Spark's executors: who is alive, asking for more, giving back.
+
+These are the calls that Spark's own dynamic allocation makes, so they work on every cluster
+manager that it works on. An executor's name is `executor-<id>`, with Spark's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from millrace.reconfigure.slots import Executor
+from millrace.spark import jvm
+
+PREFIX = "executor-"
+DRIVER = f"{PREFIX}driver"
+"""The only executor of a local session: the driver itself."""
+
+
+class Executors:
+    """The executors of a session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        context: Any = spark.sparkContext._jsc
+        self._context = context.sc()
+
+    def alive(self) -> tuple[Executor, ...]:
+        """Live executors in the order of their ids; the driver only if it is the only one."""
+        lines = str(jvm.load(self._spark).Executors.alive(self._context)).splitlines()
+        found = [
+            Executor(PREFIX + name, host, max(1, int(cores)))
+            for name, host, cores in (line.split("\t") for line in lines)
+        ]
+        workers = [e for e in found if e.name != DRIVER]
+        if not workers:
+            return tuple(found) if self.is_local else ()
+        return tuple(sorted(workers, key=lambda e: _number(e.name)))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the driver is the only executor there can be."""
+        return bool(self._context.isLocal())
+
+    def request(self, total: int) -> bool:
+        """Ask for so many executors in all; whether the cluster manager was asked."""
+        return bool(jvm.load(self._spark).Executors.request(self._context, total))
+
+    def release(self, names: Sequence[str]) -> bool:
+        """Give executors back; whether the cluster manager was asked."""
+        ids = ",".join(name.removeprefix(PREFIX) for name in names)
+        return bool(jvm.load(self._spark).Executors.release(self._context, ids))
+
+
+def places(executors: Sequence[Executor], names: Sequence[str]) -> str:
+    """Spark's task locations for executors by name; empty for those that are not alive."""
+    hosts = {e.name: e.host for e in executors}
+    if len(hosts) < 2:
+        # With one executor there is nothing to prefer.
+        return ""
+    return ",".join(
+        f"executor_{hosts[name]}_{name.removeprefix(PREFIX)}" if name in hosts else ""
+        for name in names
+    )
+
+
+def _number(name: str) -> tuple[int, str]:
+    text = name.removeprefix(PREFIX)
+    return (int(text), "") if text.isdigit() else (1 << 30, text)

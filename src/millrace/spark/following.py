@@ -1,0 +1,156 @@
+"""Following in the background: a Spark job that brings key groups up to date on some executors.
+
+A round is one task per executor. A task follows as many key groups as its time and bytes allow and
+says how far it came, so an executor that also runs shards is never held for long. What it leaves
+behind is a worker whose replicas are warm, and pages that are on the executor's machine.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from millrace import clock
+from millrace.ids import Epoch, OperatorName
+from millrace.keygroups import format_ranges, parse_ranges
+from millrace.operators.operator import table_name
+from millrace.reconfigure.slots import Executor
+from millrace.spark.executors import places
+from millrace.spark.shard import ShardTask, task_operator, this_executor
+from millrace.spark.template import at_moment
+from millrace.state import cache
+
+SCHEMA = "executor string, operator string, groups string, version long, bytes long"
+CHUNK = 8
+"""Key groups that are followed between two looks at the clock."""
+
+
+@dataclass(frozen=True)
+class Followed:
+    """How far one executor came with some key groups of one operator."""
+
+    operator: OperatorName
+    executor: str
+    groups: tuple[int, ...]
+    version: Epoch
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What one task may take."""
+
+    seconds: float
+    bytes: float
+
+
+Wanted = Mapping[str, Mapping[OperatorName, Sequence[int]]]
+"""Executor -> operator -> key groups."""
+
+
+def follow(
+    spark: SparkSession,
+    executors: Sequence[Executor],
+    tasks: Mapping[OperatorName, ShardTask],
+    version: Epoch,
+    wanted: Wanted,
+    allowances: Mapping[str, Allowance],
+) -> list[Followed]:
+    """One round on all executors at once."""
+    names = sorted(wanted)
+    parts = tuple(
+        _Part(
+            tuple(
+                (tasks[op], format_ranges(sorted(groups))) for op, groups in wanted[name].items()
+            ),
+            version,
+            allowances[name],
+        )
+        for name in names
+    )
+    function: Any = functools.partial(_run, parts)
+    frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(function, SCHEMA)
+    rows = at_moment(frame, "", places(executors, names)).collect()
+    return [
+        Followed(
+            OperatorName(row["operator"]),
+            row["executor"],
+            tuple(parse_ranges(row["groups"]).tolist()),
+            Epoch(row["version"]),
+            row["bytes"],
+        )
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True)
+class _Part:
+    tasks: tuple[tuple[ShardTask, str], ...]
+    version: Epoch
+    allowance: Allowance
+
+
+def _run(parts: tuple[_Part, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    context = TaskContext.get()
+    assert context is not None
+    # Where it really runs: a place is only a wish.
+    executor = this_executor(context)
+    part = parts[context.partitionId()]
+    started = clock.stopwatch()
+    read = 0
+    found = []
+
+    def exhausted() -> bool:
+        spent = clock.stopwatch() - started
+        return spent >= part.allowance.seconds or read >= part.allowance.bytes
+
+    for task, ranges in part.tasks:
+        groups = parse_ranges(ranges)
+        done, version, bytes_ = follow_here(task, part.version, groups, exhausted)
+        read += bytes_
+        found.append((executor, task.operator, format_ranges(sorted(done)), version, bytes_))
+    columns = [pa.array(column) for column in zip(*found, strict=True)]
+    names = ["executor", "operator", "groups", "version", "bytes"]
+    yield pa.RecordBatch.from_arrays(columns, names)
+
+
+def follow_here(
+    task: ShardTask, version: Epoch, groups: Any, exhausted: Callable[[], bool]
+) -> tuple[list[int], Epoch, int]:
+    """Follow key groups in this process until it is enough; what was followed, how far, how much.
+
+    What was followed before is brought up to date in one go, which is cheap; what is new comes in
+    chunks, and at least one of them, so that a round always comes further.
+    """
+    held = cache.Cache(task.location, task.query, task.key_groups, version, at_least=True)
+    names = {
+        table_name(task.operator, table): layout
+        for table, layout in task_operator(task).tables.items()
+    }
+    known = set.intersection(*(held.holds(name) for name in names))
+    old = np.asarray([g for g in groups if g in known], np.int64)
+    new = np.asarray([g for g in groups if g not in known], np.int64)
+    read = 0
+    done: list[int] = []
+    chunks = [new[start : start + CHUNK] for start in range(0, len(new), CHUNK)]
+    for chunk in (old, *chunks):
+        if not len(chunk):
+            continue
+        for name, layout in names.items():
+            replica = held.replica(name, layout.schema, layout.owned, chunk)
+            replica.touch(chunk)
+            if chunk is not old:
+                read += replica.bytes_of(chunk)
+        done += chunk.tolist()
+        if chunk is not old and exhausted():
+            break
+    return done, held.version, read
