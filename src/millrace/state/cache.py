@@ -61,9 +61,9 @@ class Cache:
         self.version = version
 
     def holds(self, table: OperatorName) -> set[int]:
-        """The key groups of a table that this process has some version of."""
+        """The key groups of a table that this process has indexed at some version."""
         replicas = [r for (name, _), r in self._held.replicas.items() if name == table]
-        return {int(group) for replica in replicas for group in replica.held()}
+        return {int(group) for replica in replicas for group in replica.warm()}
 
     def replica(
         self, table: OperatorName, schema: pa.Schema, owned: bool, groups: Int64Array

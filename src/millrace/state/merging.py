@@ -87,12 +87,17 @@ def plan_merges(load: GroupLoad, changed_rows: int, index_budget: int) -> Int64A
     return np.sort(load.groups[np.asarray(chosen, np.int64)])
 
 
+def has_many_pieces(pieces: int) -> bool:
+    """Whether a log of so many deltas and runs may need another run at all."""
+    return pieces >= LOG_PIECES
+
+
 def plan_run(rows: Sequence[int]) -> int:
     """How many of the newest deltas to merge into a run; 0 for none.
 
     `rows` are the row counts of the live deltas and runs, newest first.
     """
-    if len(rows) < LOG_PIECES:
+    if not has_many_pieces(len(rows)):
         return 0
     small = next((i for i, n in enumerate(rows) if n >= RUN_ROWS), len(rows))
     return small if small >= RUN_PIECES else 0

@@ -41,7 +41,7 @@ from millrace.log.trail import LivePieces, OperatorLog, Piece, PieceId
 from millrace.state.base import BaseTable, find, merge_addresses
 from millrace.state.columns import DELETED_BIT, ROW_BITS, ColumnStore
 from millrace.state.index import DeltaIndex
-from millrace.state.merging import GroupLoad, plan_merges, plan_run
+from millrace.state.merging import GroupLoad, has_many_pieces, plan_merges, plan_run
 from millrace.state.owners import OWNER_HI, OWNER_LO, OwnerIndex
 from millrace.state.sorting import count_groups, sort_order
 
@@ -64,7 +64,8 @@ class _Page:
     chunk: int
     first: Epoch
     last: Epoch
-    groups: set[int]
+    rows: dict[int, int]
+    """Key group -> its rows in the page, for the key groups that use it."""
 
 
 class Replica:
@@ -155,6 +156,10 @@ class Replica:
     def held(self) -> Int64Array:
         return np.flatnonzero(self._at != NEVER)
 
+    def warm(self) -> Int64Array:
+        """Key groups that have been read, so that only what came since then is to be taken."""
+        return np.flatnonzero(self._taken != NEVER)
+
     def lag(self, group: int) -> int:
         """How many epochs a held key group is behind the newest version followed."""
         return int(self.version - self._at[group])
@@ -191,8 +196,9 @@ class Replica:
         for key, page in self._pages.items():
             if last is not None and not (first <= page.first and page.last <= last):
                 continue
-            page.groups -= groups
-            if not page.groups:
+            for group in groups & page.rows.keys():
+                del page.rows[group]
+            if not page.rows:
                 done.append(key)
         for key in done:
             chunk = self._pages.pop(key).chunk
@@ -213,16 +219,18 @@ class Replica:
         for path in [p for p in self._segments if p not in used]:
             del self._segments[path]
 
-    def _page(self, piece: Piece, number: int, groups: Int64Array) -> _Page:
-        """Page `number` of a piece's section as a chunk, used by some more key groups."""
+    def _page(self, piece: Piece, places: Places, chosen: Int64Array) -> _Page:
+        """A page of a piece's section as a chunk, used by some more of its key groups."""
+        number = int(places.pages[chosen[0]])
         key = (piece.id, number)
         page = self._pages.get(key)
         if page is None:
             section = piece.section
             batch = self._segment(piece.segment).page(section.first_page + number)
-            page = _Page(self._columns.add(batch), section.first, section.last, set())
+            page = _Page(self._columns.add(batch), section.first, section.last, {})
             self._pages[key] = page
-        page.groups.update(groups.tolist())
+        groups, rows = places.groups[chosen].tolist(), places.rows[chosen].tolist()
+        page.rows.update(zip(groups, rows, strict=True))
         return page
 
     def touch(self, groups: Int64Array) -> None:
@@ -299,7 +307,7 @@ class Replica:
     def _apply_page(self, piece: Piece, places: Places, chosen: Int64Array) -> None:
         """Index the rows of some key groups, all in one page."""
         groups, counts, starts = places.groups[chosen], places.rows[chosen], places.starts[chosen]
-        page = self._page(piece, int(places.pages[chosen[0]]), groups)
+        page = self._page(piece, places, chosen)
         batch = self._columns.chunk(page.chunk)
         hi, lo = words(batch, HI), words(batch, LO)
         first = np.uint64(page.chunk << ROW_BITS)
@@ -332,7 +340,7 @@ class Replica:
             places = self._segment(piece.segment).places(piece.number)
             at = places.find(group)
             assert at is not None
-            page = self._page(piece, int(places.pages[at]), places.groups[at : at + 1])
+            page = self._page(piece, places, np.asarray([at]))
             batch = self._columns.chunk(page.chunk)
             start = int(places.starts[at])
             end = start + int(places.rows[at])
@@ -455,6 +463,8 @@ class Replica:
 
     def run(self, groups: Int64Array) -> SectionData | None:
         """The newest small deltas of some key groups as one, if there are enough of them."""
+        if not has_many_pieces(len(self._live.pieces)):
+            return None
         own = np.zeros(self.key_groups, np.bool_)
         own[groups] = True
         mine = [

@@ -177,6 +177,8 @@ def test_following_maps_and_touching_indexes(location: Location) -> None:
     rows = to_state(replica.read(np.asarray([2])))
     mine = groups_of(words(hi for hi, _ in state), 4) == 2
     assert rows == {k: v for (k, v), here in zip(state.items(), mine, strict=True) if here}
+    assert replica.held().tolist() == [0, 1, 2, 3]
+    assert replica.warm().tolist() == [2]
     one = replica.heap_bytes
     replica.touch(np.asarray([2]))
     assert replica.heap_bytes == one
