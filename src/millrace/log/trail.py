@@ -7,6 +7,7 @@ last epoch, gives the state. A trail advances by manifests only; it never looks 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,7 +75,9 @@ class LivePieces:
 
     def after(self, epoch: int = -1) -> Iterator[tuple[Piece, npt.NDArray[np.int64]]]:
         """Those added after an epoch, with the key groups they still speak for."""
-        return self._live(found for found in self.pieces if found[0].segment.epoch > epoch)
+        # Pieces are in order of their last epoch, and are added in that epoch or the one after it.
+        start = bisect_left(self.pieces, epoch, key=lambda found: found[0].section.last)
+        return self._live(f for f in self.pieces[start:] if f[0].segment.epoch > epoch)
 
     def newest_first(self) -> Iterator[tuple[Piece, npt.NDArray[np.int64]]]:
         """All of them, from the last to apply to the first."""

@@ -127,13 +127,14 @@ class Replica:
 
     def _count(self, followed: BoolArray) -> bool:
         """Open what is new to key groups and count its rows; whether some of it is a run."""
-        seen = self._at.copy()
+        # What is live for a key group came after its base.
+        seen = np.maximum(self._at, self._live.base_last)
         new = list(self._live.after(int(seen[followed].min(initial=self.version))))
         runs = [piece for piece, _ in new if piece.is_run]
         if runs:
             # What a run stands for no longer counts: count all there is anew.
             self._logged[followed] = 0
-            seen[followed] = NEVER
+            seen = self._live.base_last
             new = list(self._live.after())
         for piece, covers in new:
             takes = np.zeros(self.key_groups, np.bool_)
@@ -262,8 +263,9 @@ class Replica:
         behind = np.zeros(self.key_groups, np.bool_)
         behind[groups] = True
         self._make_room(groups[self._taken[groups] == NEVER])
-        for piece, covers in self._live.after(int(self._taken[groups].min())):
-            takers = covers[behind[covers] & (self._taken[covers] < piece.segment.epoch)]
+        taken = np.maximum(self._taken, self._live.base_last)
+        for piece, covers in self._live.after(int(taken[groups].min())):
+            takers = covers[behind[covers] & (taken[covers] < piece.segment.epoch)]
             if len(takers):
                 self._apply(piece, takers)
         self._taken[groups] = self._at[groups]
