@@ -15,10 +15,14 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
 
 from millrace.bench._console import Steps
 from millrace.bench._contract import Result
@@ -28,6 +32,8 @@ from millrace.bench._process import Peer
 from millrace.bench._sizes import size_name
 
 NAME = "throughput"
+
+T = TypeVar("T")
 
 MILLRACE, SPARK, TWS, CEILING = "millrace", "spark_rocksdb", "pyspark_tws", "ceiling"
 FASTLOG = "spark_rocksdb_fastlog"
@@ -108,26 +114,40 @@ class Throughput:
         """All sides count the same rows; their state must be what one batch gives."""
         keys = min(self._options.keys)
         rows = self._options.verify_rows * VERIFY_EPOCHS
+        self._steps.step(f"comparing the outputs: {', '.join(self._peers)}")
+        tables = self._all_at_once(self._peers, self._counted)
         counts = expected(self._peers[SPARK], self._workdir, loaded=0, rows=rows, keys=keys)
-        for kind, peer in self._peers.items():
-            self._steps.step(f"{kind}: comparing the outputs")
-            for _ in range(VERIFY_EPOCHS):
-                peer.call(
-                    "once", name="verify", rows=self._options.verify_rows, keys=keys, key="hash"
-                )
+        for kind, table in tables.items():
             self._result.compare(
                 f"{kind}: its counts of {rows:,} rows over {keys:,} keys are not the batch's",
-                same(state(peer, "verify", self._workdir), counts),
+                same(table, counts),
             )
 
-    def _fill(self, peer: Peer, name: str, keys: int, at_most: int = FILL_ROWS) -> None:
+    def _counted(self, peer: Peer) -> pa.Table:
+        """A side's counts of the rows that all of them count."""
+        keys, rows = min(self._options.keys), self._options.verify_rows
+        for _ in range(VERIFY_EPOCHS):
+            peer.call("once", name="verify", rows=rows, keys=keys, key="hash")
+        return state(peer, "verify", self._workdir)
+
+    def _all_at_once(self, kinds: Iterable[str], do: Callable[[Peer], T]) -> dict[str, T]:
+        """What some sides do side by side, because it is not timed."""
+        with ThreadPoolExecutor() as pool:
+            started = {kind: pool.submit(do, self._peers[kind]) for kind in kinds}
+            return {kind: future.result() for kind, future in started.items()}
+
+    def _fill(self, kinds: Iterable[str], name: str, keys: int) -> None:
         """Create every key once."""
-        self._steps.step(f"{peer.kind}: filling {size_name(keys)} keys")
-        left = keys
-        while left:
-            rows = min(left, at_most)
-            peer.call("once", name=name, rows=rows, keys=keys, key="value")
-            left -= rows
+
+        def fill(peer: Peer) -> None:
+            left = keys
+            while left:
+                rows = min(left, FILL_ROWS)
+                peer.call("once", name=name, rows=rows, keys=keys, key="value")
+                left -= rows
+
+        self._steps.step(f"filling {size_name(keys)} keys: {', '.join(kinds)}")
+        self._all_at_once(kinds, fill)
 
     def _turns(
         self, kinds: Iterable[str], name: str, rows: int, keys: int, epochs: dict[str, int]
@@ -154,8 +174,7 @@ class Throughput:
     def _large_epochs(self, keys: int) -> None:
         size, name = size_name(keys), f"keys-{keys}"
         kinds = (MILLRACE, SPARK, CEILING)
-        for kind in (MILLRACE, SPARK):
-            self._fill(self._peers[kind], name, keys)
+        self._fill((MILLRACE, SPARK), name, keys)
         epochs = dict.fromkeys(kinds, self._options.epochs)
         if keys >= SLOW_KEYS:
             epochs[SPARK] = min(epochs[SPARK], 3)
@@ -198,7 +217,7 @@ class Throughput:
     def _sampled(self, keys: int) -> None:
         """PySpark's transformWithState, by a sample."""
         size, name = size_name(keys), f"keys-{keys}"
-        self._fill(self._peers[TWS], name, keys)
+        self._fill((TWS,), name, keys)
         sample = self._options.sample_rows
         kinds = [(TWS, sample, 2, 5)]
         if self._options.full_sample:
@@ -218,8 +237,7 @@ class Throughput:
     def _small_epochs(self) -> None:
         keys, name = self._options.small_keys, "small"
         kinds = [kind for kind in (MILLRACE, SPARK, FASTLOG) if kind in self._peers]
-        for kind in kinds:
-            self._fill(self._peers[kind], name, keys)
+        self._fill(kinds, name, keys)
         epochs = dict.fromkeys(kinds, self._options.small_epochs)
         samples = self._turns(kinds, name, SMALL, keys, epochs)
         size = size_name(SMALL)

@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 
 from millrace import clock
 from millrace.errors import SinkError
+from millrace.spark.template import rows_of
 
 BatchFunction = Callable[[DataFrame, int], None]
 
@@ -37,8 +38,7 @@ class Sink(Protocol):
 
 def run(df: DataFrame) -> None:
     """Run a frame to its end and drop its rows."""
-    rows: Any = df._jdf.queryExecution().toRdd()
-    rows.count()
+    rows_of(df).count()
 
 
 class Noop:

@@ -60,3 +60,12 @@ def is_bare(batch: DataFrame) -> bool:
     """Whether a frame is nothing but rows."""
     plan: Any = batch._jdf.queryExecution().analyzed()
     return bool(plan.getClass().getSimpleName() == "LogicalRDD")
+
+
+def rows_of(frame: DataFrame) -> Any:
+    """The rows of a frame, in Spark's own form. Those of a bare one need no planning."""
+    java: Any = frame._jdf
+    # A frame's own rows would be computed anew; those that it has cached are found by planning.
+    if is_bare(frame) and not java.storageLevel().isValid():
+        return java.queryExecution().analyzed().rdd()
+    return java.queryExecution().toRdd()

@@ -47,6 +47,7 @@ def harness(processor: Any, output: str = "k string, total double, n long") -> H
 
 def test_values_equal_a_dict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "RUN_PIECES", 4)
+    monkeypatch.setattr(merging, "LOG_PIECES", 0)
     monkeypatch.setattr(merging, "MERGE_RATIO", 0.5)
     chance = random.Random(3)
     tested = harness(Sums())
