@@ -1,10 +1,10 @@
 """The epoch runner: what happens between Spark handing over a micro-batch and committing it.
 
     batch already in a manifest? -> nothing to do
-    plan the operators over the batch -> sink runs the plan -> shards report -> manifest
+    plan the pipeline over the batch -> the sinks run it -> shards report -> manifest
 
 Invariant: state advances only by the manifest, after every shard of every operator has reported and
-the sink has returned. Everything before that can be repeated.
+every sink has returned. Everything before that can be repeated.
 """
 
 from __future__ import annotations
@@ -26,33 +26,13 @@ from millrace.log import Journal, OperatorCommit, Trail
 from millrace.log.retention import collect
 from millrace.operators import Operator
 from millrace.operators.operator import MAIN, table_name
+from millrace.spark.outputs import sent_schema
+from millrace.spark.pipeline import Pipeline
 from millrace.spark.report import ReportParam, ShardReport
 from millrace.spark.session import BATCH_SETTINGS
 from millrace.spark.shard import ShardTask, encode_moment, shard_function
-from millrace.spark.sinks import Sink
+from millrace.spark.steps import Exchange, OperatorStep
 from millrace.spark.template import PlanTemplate, at_moment, is_bare
-
-
-@dataclass(frozen=True)
-class TransformStep:
-    """Stateless Spark after an operator, applied to every batch."""
-
-    function: Callable[[DataFrame], DataFrame]
-
-
-@dataclass(frozen=True)
-class OperatorStep:
-    """An operator and the exchange in front of it."""
-
-    operator: Operator
-    exchange: Callable[[DataFrame, Assignment], DataFrame]
-    code: bytes | None = None
-    """The operator itself, for those that a spec does not describe completely."""
-    first: Callable[[DataFrame, Assignment], DataFrame] | None = None
-    """The exchange of the location's very first epoch, if it brings more than the batch."""
-
-
-Step = TransformStep | OperatorStep
 
 
 @dataclass(frozen=True)
@@ -104,8 +84,7 @@ class EpochRunner:
         self,
         spark: SparkSession,
         journal: Journal,
-        steps: tuple[Step, ...],
-        sink: Sink,
+        pipeline: Pipeline,
         parallelism: int,
         options: RunnerOptions,
         batch_times: Callable[[], tuple[int, int | None]],
@@ -118,11 +97,10 @@ class EpochRunner:
         self.reports: list[EpochReport] = []
         self.journal = journal
         self.trail: Trail = journal.trail(journal.head())
-        self._steps = steps
-        self._sink = sink
+        self._pipeline = pipeline
         self._options = options
         self._batch_times = batch_times
-        self._operators = [s.operator for s in steps if isinstance(s, OperatorStep)]
+        self._operators = pipeline.operators
         self._specs = {op.name: op.spec() for op in self._operators}
         self._spec_texts = {n: json.dumps(s, sort_keys=True) for n, s in self._specs.items()}
         self._accumulator = spark.sparkContext.accumulator([], ReportParam())
@@ -168,11 +146,14 @@ class EpochRunner:
         before = self.trail.watermark_ms
         late_us = None if before is None else before * 1000
         moment = encode_moment(self.trail.epoch, time_ms * 1000, watermark_us, late_us)
-        output = self._plan(df, moment)
+        flow = self._pipeline.over(df, moment, self._plan_operator)
         phases["plan"] = clock.stopwatch() - started
         crashpoints.reach(crashpoints.BEFORE_SINK, epoch)
         at = clock.stopwatch()
-        self._sink.write(output, batch_id)
+        try:
+            flow.write(batch_id)
+        finally:
+            flow.release()
         phases["run"] = clock.stopwatch() - at
         crashpoints.reach(crashpoints.AFTER_SINK, epoch)
         at = clock.stopwatch()
@@ -207,14 +188,6 @@ class EpochRunner:
         )
         crashpoints.reach(crashpoints.BEFORE_COMMIT, epoch)
 
-    def _plan(self, df: DataFrame, moment: str) -> DataFrame:
-        for step in self._steps:
-            if isinstance(step, TransformStep):
-                df = step.function(df)
-            else:
-                df = self._plan_operator(step, df, moment)
-        return df
-
     def _plan_operator(self, step: OperatorStep, df: DataFrame, moment: str) -> DataFrame:
         # A user's function may give another plan for every batch; rows as they come cannot.
         if self._exchange(step) is not step.exchange or not is_bare(df):
@@ -226,7 +199,7 @@ class EpochRunner:
             self._templates[name] = template
         return template.over(df, moment)
 
-    def _exchange(self, step: OperatorStep) -> Callable[[DataFrame, Assignment], DataFrame]:
+    def _exchange(self, step: OperatorStep) -> Exchange:
         if self.trail.epoch == 0 and step.first is not None:
             return step.first
         return step.exchange
@@ -235,7 +208,8 @@ class EpochRunner:
         routed = self._exchange(step)(df, self._assignment)
         task = self._task(step.operator, step.code)
         function: Any = shard_function(task, self._accumulator)
-        return routed.mapInArrow(function, step.operator.output_schema)
+        outputs = self._pipeline.outputs[step.operator.name]
+        return routed.mapInArrow(function, sent_schema(step.operator, outputs))
 
     def _task(self, operator: Operator, code: bytes | None) -> ShardTask:
         return ShardTask(
@@ -251,6 +225,7 @@ class EpochRunner:
             ),
             index_budget=self._options.memory_bytes,
             ansi=self._options.ansi,
+            outputs=self._pipeline.outputs[operator.name],
             driver=self._crash_pid,
         )
 

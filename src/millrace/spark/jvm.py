@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 PACKAGE = "io.millrace"
-SOURCES = ("LocalCheckpointFiles", "MomentRdd", "PlanTemplate")
+SOURCES = ("KeptRows", "LocalCheckpointFiles", "MomentRdd", "PlanTemplate")
 
 _installed: set[str] = set()
 """Spark applications of this process that have the jar."""

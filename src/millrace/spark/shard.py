@@ -27,7 +27,8 @@ from millrace.keygroups import group_shift, parse_ranges
 from millrace.log.segment import segment_path
 from millrace.log.store import open_store
 from millrace.operators import Change, Moment, Operator, from_spec
-from millrace.operators.operator import table_name
+from millrace.operators.operator import MAIN_OUTPUT, table_name
+from millrace.spark.outputs import outgoing
 from millrace.spark.report import ShardReport, TableReport
 from millrace.state import cache
 from millrace.state.replica import Replica
@@ -37,8 +38,8 @@ from millrace.state.writing import compose_segment
 MOMENT_PROPERTY = "millrace.moment"
 """The task's local property with what differs between epochs: version, time and watermark."""
 
-OUTPUT_ROWS = 65536
-"""Rows per record batch that goes back to Spark."""
+SHARD_PROPERTY = "millrace.shard"
+"""The task's local property with the number of the shard."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class ShardTask:
     """The key groups of each shard, as ranges."""
     index_budget: int
     ansi: bool
+    outputs: tuple[str, ...] = (MAIN_OUTPUT,)
+    """The operator's outputs that somebody reads."""
     driver: int | None = None
     """The driver's process id, when a test wants it killed."""
 
@@ -89,7 +92,7 @@ def _operator(name: OperatorName, spec: str, code: bytes | None, ansi: bool) -> 
 def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batches) -> Batches:
     context = TaskContext.get()
     assert context is not None
-    shard = Shard(context.partitionId())
+    shard = Shard(int(context.getLocalProperty(SHARD_PROPERTY) or context.partitionId()))
     version, processing_us, watermark_us, late_us = json.loads(
         context.getLocalProperty(MOMENT_PROPERTY) or "null"
     )
@@ -116,8 +119,7 @@ def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batc
         writing = writer.submit(
             _write_segments, task, operator, shard, groups, replicas, change, moment
         )
-        for start in range(0, change.output.num_rows, OUTPUT_ROWS):
-            yield change.output.slice(start, OUTPUT_ROWS)
+        yield from outgoing(operator, change, task.outputs)
         watch.lap("output")
         written = writing.result()
     watch.lap("segment")
