@@ -13,6 +13,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +37,8 @@ from millrace.state.sorting import count_groups
 from millrace.state.writing import compose_segment
 
 MOMENT_PROPERTY = "millrace.moment"
-"""The task's local property with what differs between epochs: version, time and watermark."""
-
-SHARD_PROPERTY = "millrace.shard"
-"""The task's local property with the number of the shard."""
+"""The local property that says, for each attempt of a task, which shard it is, and what differs
+between epochs: version, time and watermark."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +88,21 @@ def _operator(name: OperatorName, spec: str, code: bytes | None, ansi: bool) -> 
     return from_spec(name, json.loads(spec), ansi=ansi)
 
 
-def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batches) -> Batches:
+def _told() -> tuple[Shard, list[Any]]:
+    """The task's shard and moment."""
     context = TaskContext.get()
     assert context is not None
-    shard = Shard(int(context.getLocalProperty(SHARD_PROPERTY) or context.partitionId()))
-    version, processing_us, watermark_us, late_us = json.loads(
-        context.getLocalProperty(MOMENT_PROPERTY) or "null"
+    for line in (context.getLocalProperty(MOMENT_PROPERTY) or "").splitlines():
+        attempt, shard, moment = line.split(" ", 2)
+        if int(attempt) == context.taskAttemptId():
+            return Shard(int(shard)), json.loads(moment)
+    raise EpochFailedError(
+        "a shard was run without its epoch. This is a bug in Millrace; nothing was committed."
     )
+
+
+def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batches) -> Batches:
+    shard, (version, processing_us, watermark_us, late_us) = _told()
     moment = Moment(version + 1, processing_us, watermark_us, late_us)
     watch = _Stopwatch()
     rows = [batch for batch in batches if batch.num_rows]

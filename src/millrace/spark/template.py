@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 
 from millrace.errors import EpochFailedError
 from millrace.spark import jvm
-from millrace.spark.shard import MOMENT_PROPERTY, SHARD_PROPERTY
+from millrace.spark.shard import MOMENT_PROPERTY
 
 
 class PlanTemplate:
@@ -50,7 +50,7 @@ def at_moment(output: DataFrame, moment: str) -> DataFrame:
 
 
 def _bound(frame: DataFrame, rows: Any, schema: Any, moment: str) -> DataFrame:
-    bound = jvm.load(frame.sparkSession).MomentRdd(rows, MOMENT_PROPERTY, moment, SHARD_PROPERTY)
+    bound = jvm.load(frame.sparkSession).MomentRdd(rows, MOMENT_PROPERTY, moment)
     return _bare(frame, bound, schema)
 
 
