@@ -99,11 +99,9 @@ class SparkProcessorOperator(ProcessOperator):
         deleted = list(self.program.deleted.values())
         return super().spec() | ({"deleted": deleted} if deleted else {})
 
-    def code(self) -> bytes:
-        """What a worker needs to run it."""
+    def _arguments(self) -> tuple[Any, ...]:
         parts = (self.name, self.keys, self.fields, self.program, self.output_schema)
-        dumps: Any = cloudpickle.dumps
-        return bytes(dumps((SparkProcessorOperator, (*parts, self.event_time))))
+        return (*parts, self.event_time)
 
     @few_collections()
     def apply(

@@ -20,41 +20,23 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.sql import types as T
 
 from millrace import types
 from millrace.errors import MillraceError, ProcessorError, StateTypeError
 from millrace.ids import OperatorName
 from millrace.operators.aggregate import Key
-from millrace.operators.operator import Change, Moment, TableChange, TableLayout
+from millrace.operators.operator import Change, Moment, TableChange
 from millrace.processors.batch import Context, Keys, Rows, RowSource, Timer
 from millrace.processors.convert import to_python
-from millrace.processors.layout import TIMER_TABLES, VALUE_KINDS, layout
-from millrace.processors.outputs import (
-    LATE,
-    RowOutlet,
-    late_rows,
-    row_batch,
-    side_outputs,
-    side_schemas,
-)
-from millrace.processors.processor import INITIAL, Processor, declarations, timers
-from millrace.processors.rows import (
-    Arrived,
-    empty_rows,
-    split_initial,
-    split_late,
-    state_specs,
-    unite,
-)
+from millrace.processors.keyed import KeyedOperator
+from millrace.processors.layout import TIMER_TABLES
+from millrace.processors.outputs import RowOutlet, row_batch, side_outputs
+from millrace.processors.processor import INITIAL, Processor, timers
+from millrace.processors.rows import Arrived, split_initial, split_late, unite
 from millrace.processors.session import StateSession
-from millrace.processors.sweep import sweep_of
 from millrace.state.due import DueIndex
 from millrace.state.replica import Replica
-from millrace.state.writing import Sweep
-
-KIND = "process"
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
@@ -78,7 +60,7 @@ def few_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-class ProcessOperator:
+class ProcessOperator(KeyedOperator):
     """Keys, a processor, and the schemas around it."""
 
     def __init__(
@@ -91,17 +73,8 @@ class ProcessOperator:
         event_time: str | None,
         initial: Sequence[Key] = (),
     ) -> None:
-        self.name = name
-        self.keys = tuple(keys)
-        self.fields = tuple(fields)
+        super().__init__(name, keys, fields, processor, output, event_time, initial)
         self.processor = processor
-        self.output_schema = output
-        self.event_time = event_time
-        self.initial = tuple(initial)
-        """The columns of the initial state; none if there is no initial state."""
-        self.side_schemas = side_schemas(processor, fields, event_time)
-        self._states = state_specs(declarations(processor))
-        self.tables: dict[str, TableLayout] = layout(self.keys, self._states)
         self._domains = sorted({t.time for t in timers(processor).values()})
         self._due = {domain: DueIndex("time") for domain in self._domains}
 
@@ -109,19 +82,6 @@ class ProcessOperator:
     def runs_without_rows(self) -> bool:
         """Timers fire in epochs without input, too."""
         return bool(self._domains)
-
-    def spec(self) -> dict[str, Any]:
-        return {
-            "kind": KIND,
-            "keys": [{"name": k.name, "type": types.to_json(k.type)} for k in self.keys],
-            "states": self._states,
-        }
-
-    def code(self) -> bytes:
-        """What a worker needs to run it."""
-        parts = (self.name, self.keys, self.fields, self.processor, self.output_schema)
-        dumps: Any = cloudpickle.dumps
-        return bytes(dumps((ProcessOperator, (*parts, self.event_time, self.initial))))
 
     @functools.cached_property
     def _key_class(self) -> Any:
@@ -161,9 +121,6 @@ class ProcessOperator:
         changed = {table: TableChange(c.rows, c.added, c.removed) for table, c in changes.items()}
         counters = {"late": late.num_rows, "expired": session.expired}
         return Change(changed, runner.output(), counters, runner.sides() | self._late(late))
-
-    def _late(self, rows: pa.Table) -> dict[str, pa.RecordBatch]:
-        return {LATE: late_rows(rows, self.fields)} if rows.num_rows else {}
 
     def _find_due(
         self, replicas: dict[str, Replica], groups: Int64Array, moment: Moment
@@ -227,18 +184,6 @@ class ProcessOperator:
             ]
 
         return RowSource(columns, _row_class(tuple(f.name for f in fields)))
-
-    def sweep(self, table: str, moment: Moment) -> Sweep | None:
-        return sweep_of(table, self._states, moment)
-
-    def no_rows(self) -> pa.Table:
-        return empty_rows(self.keys, self.fields, self.event_time)
-
-    def show(self, state: pa.RecordBatch) -> pa.RecordBatch:
-        """The main table's keys and values."""
-        names = [k.name for k in self.keys]
-        names += [s["name"] for s in self._states if s["kind"] in VALUE_KINDS]
-        return state.select(names)
 
 
 @functools.lru_cache(maxsize=64)

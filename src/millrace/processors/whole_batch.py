@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import cloudpickle
 from pyspark.sql import types as T
 
 from millrace import types
@@ -23,33 +22,17 @@ from millrace.errors import MillraceError, ProcessorError, StateAccessError, Sta
 from millrace.ids import OperatorName
 from millrace.log.segment import DELETED, HI, LO
 from millrace.operators.aggregate import Key
-from millrace.operators.operator import MAIN, Change, Moment, TableChange, TableLayout
+from millrace.operators.operator import MAIN, Change, Moment, TableChange
 from millrace.processors.batch import Context
 from millrace.processors.convert import as_array, to_arrow
 from millrace.processors.declarations import ON_READ_AND_WRITE, Value
 from millrace.processors.initial import check_single
-from millrace.processors.layout import layout
-from millrace.processors.outputs import (
-    LATE,
-    BatchOutlet,
-    column_batch,
-    late_rows,
-    side_outputs,
-    side_schemas,
-)
+from millrace.processors.keyed import KeyedOperator
+from millrace.processors.outputs import BatchOutlet, column_batch, side_outputs
 from millrace.processors.processor import INITIAL, check_placement, declarations, fresh_copy
-from millrace.processors.rows import (
-    Arrived,
-    empty_rows,
-    split_initial,
-    split_late,
-    state_specs,
-    unite,
-)
-from millrace.processors.sweep import sweep_of
+from millrace.processors.rows import Arrived, split_initial, split_late, unite
 from millrace.processors.tables import EXPIRES
 from millrace.state.replica import Replica
-from millrace.state.writing import Sweep
 
 Int64Array = npt.NDArray[np.int64]
 Column: TypeAlias = Any
@@ -220,7 +203,7 @@ def _scattered(array: pa.Array, numbers: Int64Array, by: pa.Array) -> pa.Array:
     return pa.concat_arrays([array, by]).take(pa.array(places))
 
 
-class WholeBatchOperator:
+class WholeBatchOperator(KeyedOperator):
     """Keys, a batch processor, and the schemas around it."""
 
     runs_without_rows = False
@@ -235,14 +218,6 @@ class WholeBatchOperator:
         event_time: str | None,
         initial: Sequence[Key] = (),
     ) -> None:
-        self.name = name
-        self.keys = tuple(keys)
-        self.fields = tuple(fields)
-        self.processor = processor
-        self.output_schema = output
-        self.event_time = event_time
-        self.initial = tuple(initial)
-        self.side_schemas = side_schemas(processor, fields, event_time)
         check_placement(processor)
         declared = declarations(processor)
         for state, declaration in declared.items():
@@ -252,37 +227,14 @@ class WholeBatchOperator:
                     "has Value states only. Use a mr.Processor for lists, maps, sets and timers."
                 )
         self._values: dict[str, Value] = {n: d for n, d in declared.items() if isinstance(d, Value)}
-        self._states = state_specs(self._values)
-        self.tables: dict[str, TableLayout] = layout(self.keys, self._states)
-
-    def spec(self) -> dict[str, Any]:
-        return {
-            "kind": "process",
-            "keys": [{"name": k.name, "type": types.to_json(k.type)} for k in self.keys],
-            "states": self._states,
-        }
-
-    def code(self) -> bytes:
-        """What a worker needs to run it."""
-        parts = (self.name, self.keys, self.fields, self.processor, self.output_schema)
-        dumps: Any = cloudpickle.dumps
-        return bytes(dumps((WholeBatchOperator, (*parts, self.event_time, self.initial))))
-
-    def no_rows(self) -> pa.Table:
-        return empty_rows(self.keys, self.fields, self.event_time)
-
-    def sweep(self, table: str, moment: Moment) -> Sweep | None:
-        return sweep_of(table, self._states, moment)
-
-    def show(self, state: pa.RecordBatch) -> pa.RecordBatch:
-        return state.select([k.name for k in self.keys] + list(self._values))
+        super().__init__(name, keys, fields, processor, output, event_time, initial)
+        self.processor = processor
 
     def apply(
         self, replicas: dict[str, Replica], rows: pa.Table, groups: Int64Array, moment: Moment
     ) -> Change:
         initial, rows = split_initial(rows)
         rows, late = split_late(rows, moment, self.event_time)
-        sides = {LATE: late_rows(late, self.fields)} if late.num_rows else {}
         counters = {"late": late.num_rows}
         begun, arrived = Arrived(initial), Arrived(rows)
         hi, lo, position = arrived.hi, arrived.lo, np.arange(len(arrived.hi))
@@ -302,7 +254,7 @@ class WholeBatchOperator:
             changes = self._changes(main, addresses, hi, lo, keys, touched)
         # What expired is gone with the rows that are written.
         counters["expired"] = touched.expired if changes else 0
-        return Change(changes, output, counters, emitted | sides)
+        return Change(changes, output, counters, emitted | self._late(late))
 
     def _changes(
         self,
