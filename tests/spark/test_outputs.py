@@ -131,9 +131,9 @@ def test_side_outputs_equal_a_recomputation_through_restarts(
 ) -> None:
     rng = random.Random(5)
     folder = support.Folder(tmp_path / "in", SCHEMA)
-    epochs = [rows_of(rng, size) for size in (90, 1, 60, 40)]
+    epochs = [rows_of(rng, size) for size in (90, 1, 60)]
     outputs: support.Outputs = {}
-    for rows, parallelism in zip(epochs, (2, 3, 1, 2), strict=True):
+    for rows, parallelism in zip(epochs, (2, 3, 1), strict=True):
         folder.drop(rows)
         visits = (
             mr.stream(folder.stream(spark)).key_by("user").process(Visits(), OUTPUT, name="visits")
@@ -622,7 +622,7 @@ def test_a_row_that_does_not_fit_a_side_output_fails_the_epoch(
 ) -> None:
     for seconds, error, words in (
         (1, StateTypeError, "side output 'alerts'.*'many'"),
-        (0, ProcessorError, "division by zero"),
+        (0, ProcessorError, "ZeroDivisionError"),
     ):
         folder = support.Folder(tmp_path / f"in{seconds}", SCHEMA)
         folder.drop([("ann", seconds)])
