@@ -31,6 +31,7 @@ from millrace.processors.declarations import (
     Value,
 )
 from millrace.processors.durations import days, hours, milliseconds, minutes, seconds
+from millrace.processors.outputs import SideOutput
 from millrace.processors.processor import Processor
 from millrace.processors.whole_batch import Batch, BatchProcessor, States
 from millrace.spark.session import session
@@ -54,6 +55,7 @@ __all__ = [
     "Reducing",
     "Rows",
     "Set",
+    "SideOutput",
     "Sinked",
     "States",
     "Stream",

@@ -7,8 +7,9 @@
     harness.send([{"user": "ann", "page": "/", "at": noon}])
     harness.advance_watermark(noon + mr.minutes(31))      # timers fire, late rows are late
 
-Each call is an epoch and returns the rows it emitted. State goes through the same tables, segments
-and merges as in a query; only Spark is missing.
+Each call is an epoch and returns the rows it emitted: as a list those of the main output, with
+`.side("alerts")` those of a side output, with `.late()` the input rows that were too late. State
+goes through the same tables, segments and merges as in a query; only Spark is missing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pyspark.sql import types as T
 
 from millrace import clock, types
 from millrace.ddl import parse_schema
-from millrace.errors import UnknownColumnError, UsageError
+from millrace.errors import UnknownColumnError, UnknownOutputError, UsageError
 from millrace.ids import Epoch, OperatorName, Shard
 from millrace.keygroups import Assignment, groups_of
 from millrace.log import Journal, OperatorCommit, SegmentEntry, open_store
@@ -34,8 +35,9 @@ from millrace.operators.aggregate import PART, Key
 from millrace.operators.operator import MAIN, Change, Moment, table_name
 from millrace.processors.convert import encode_key, from_us, to_arrow, to_python, to_us
 from millrace.processors.making import make_operator
+from millrace.processors.outputs import LATE
 from millrace.processors.processor import Processor
-from millrace.processors.rows import EVENT
+from millrace.processors.rows import EVENT, IS_INITIAL
 from millrace.processors.whole_batch import BatchProcessor
 from millrace.state.replica import Replica
 from millrace.state.writing import compose_segment
@@ -44,6 +46,34 @@ _NAME = OperatorName("tested")
 _KEY_GROUPS = 16
 _INDEX_BUDGET = 1 << 30
 _START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+
+
+class Emitted(list[tuple[Any, ...]]):
+    """The rows of the main output, and those beside it."""
+
+    def __init__(
+        self, rows: Iterable[tuple[Any, ...]], sides: dict[str, list[tuple[Any, ...]]]
+    ) -> None:
+        super().__init__(rows)
+        self._sides = sides
+
+    def side(self, name: str) -> list[tuple[Any, ...]]:
+        """The rows of a side output."""
+        if name not in self._sides or name == LATE:
+            known = ", ".join(repr(side) for side in self._sides if side != LATE) or "none"
+            raise UnknownOutputError(f"there is no side output {name!r}; there are: {known}.")
+        return self._sides[name]
+
+    def late(self) -> list[tuple[Any, ...]]:
+        """The rows that were too late, as they came."""
+        if LATE not in self._sides:
+            raise UnknownOutputError("without event_time= no row is late.")
+        return self._sides[LATE]
+
+    def then(self, later: Emitted) -> Emitted:
+        """These rows, and those of a later epoch."""
+        sides = {name: rows + later._sides[name] for name, rows in self._sides.items()}
+        return Emitted([*self, *later], sides)
 
 
 class Harness:
@@ -59,7 +89,11 @@ class Harness:
         event_time: str | None = None,
         start: dt.datetime = _START,
         shards: int = 1,
+        initial_state: Iterable[dict[str, Any]] | None = None,
+        initial_schema: str | T.StructType | None = None,
     ) -> None:
+        if (initial_state is None) != (initial_schema is None):
+            raise UsageError("initial_state= and initial_schema= go together: rows and their type.")
         fields = parse_schema(schema).fields
         by_name = {f.name: f for f in fields}
         names = [key] if isinstance(key, str) else list(key)
@@ -75,7 +109,9 @@ class Harness:
             processor,
             parse_schema(output),
             event_time,
+            None if initial_schema is None else parse_schema(initial_schema),
         )
+        self._initial = list(initial_state or ())
         self._journal = Journal.create(
             open_store(f"memory://millrace-{clock.fresh_id()}"), _KEY_GROUPS
         )
@@ -102,15 +138,17 @@ class Harness:
         """The processing time of the next epoch."""
         return from_us(self._time_us)
 
-    def send(self, rows: Iterable[dict[str, Any]] = ()) -> list[tuple[Any, ...]]:
+    def send(self, rows: Iterable[dict[str, Any]] = ()) -> Emitted:
         """Run an epoch with these rows; returns what it emitted."""
-        output, counters = self._epoch(self._table(list(rows)))
+        table = self._table(list(rows))
+        if self._trail.epoch == 0 and self._initial:
+            table = pa.concat_tables([self._initial_table(), table], promote_options="default")
+        output, sides, counters = self._epoch(table)
         for name, count in counters.items():
             self.counters[name] = self.counters.get(name, 0) + count
-        columns = [to_python(types.conform(c, c.type)) for c in output.columns]
-        return list(zip(*columns, strict=True))
+        return Emitted(_listed(output), {name: _listed(rows) for name, rows in sides.items()})
 
-    def advance_watermark(self, to: dt.datetime) -> list[tuple[Any, ...]]:
+    def advance_watermark(self, to: dt.datetime) -> Emitted:
         """Move event time forward and run an epoch without rows."""
         us = to_us(to)
         if self._watermark_us is not None and us < self._watermark_us:
@@ -118,7 +156,7 @@ class Harness:
         self._watermark_us = us
         return self.send()
 
-    def advance_time(self, by: dt.timedelta) -> list[tuple[Any, ...]]:
+    def advance_time(self, by: dt.timedelta) -> Emitted:
         """Let processing time go by and run an epoch without rows."""
         self._time_us += by // dt.timedelta(microseconds=1)
         return self.send()
@@ -150,32 +188,43 @@ class Harness:
 
     def _table(self, rows: list[dict[str, Any]]) -> pa.Table:
         operator = self._operator
-        columns: dict[str, pa.Array] = {}
-        for prefix, described in (("_k", operator.keys), ("_c", operator.fields)):
-            for i, column in enumerate(described):
-                values = [row.get(column.name) for row in rows]
-                arrow = types.arrow_type(column.type, column.name)
-                columns[f"{prefix}{i}"] = to_arrow(values, arrow, f"column {column.name!r}")
+        columns = self._routed(rows) | _columns("_c", operator.fields, rows)
+        if operator.initial:
+            columns[IS_INITIAL] = pa.array([False] * len(rows), pa.bool_())
+        if operator.event_time is not None:
+            times = [row.get(operator.event_time) for row in rows]
+            columns[EVENT] = pa.array([None if t is None else to_us(t) for t in times], pa.int64())
+        return pa.table(columns)
+
+    def _initial_table(self) -> pa.Table:
+        rows = self._initial
+        columns = self._routed(rows) | _columns("_i", self._operator.initial, rows)
+        return pa.table(columns | {IS_INITIAL: pa.array([True] * len(rows))})
+
+    def _routed(self, rows: list[dict[str, Any]]) -> dict[str, pa.Array]:
+        """The columns that all rows have: keys and fingerprints."""
+        columns = _columns("_k", self._operator.keys, rows)
         # As the column has them: 1 and 1.0 are the same key if it is a double.
-        keys = [to_python(columns[f"_k{i}"]) for i in range(len(operator.keys))]
+        keys = [to_python(column) for column in columns.values()]
         digests = [xxhash.xxh3_128_intdigest(encode_key(k)) for k in zip(*keys, strict=True)]
         words = np.asarray([[d >> 64, d & (2**64 - 1)] for d in digests], np.uint64)
         words = words.reshape(-1, 2).view(np.int64)
         columns[HI] = pa.array(words[:, 0])
         columns[LO] = pa.array(words[:, 1])
         columns[PART] = pa.array(np.zeros(len(rows), np.int32))
-        if operator.event_time is not None:
-            times = [row.get(operator.event_time) for row in rows]
-            columns[EVENT] = pa.array([None if t is None else to_us(t) for t in times], pa.int64())
-        return pa.table(columns)
+        return columns
 
-    def _epoch(self, rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+    def _epoch(self, rows: pa.Table) -> tuple[pa.Table, dict[str, pa.Table], dict[str, int]]:
         epoch = Epoch(self._trail.epoch + 1)
         moment = Moment(epoch, self._time_us, self._watermark_us)
         hi = np.asarray(rows.column(HI).to_numpy()).view(np.uint64)
         owner = np.asarray(self._assignment.owners)[groups_of(hi, _KEY_GROUPS)]
         segments: dict[OperatorName, list[SegmentEntry]] = {}
         outputs: list[pa.RecordBatch] = []
+        sides = {
+            name: [types.arrow_schema(schema).empty_table()]
+            for name, schema in self._operator.side_schemas.items()
+        }
         counters: dict[str, int] = {}
         for shard in range(self._assignment.shards):
             part = rows.filter(pa.array(owner == shard))
@@ -183,6 +232,8 @@ class Harness:
                 continue
             change = self._shard(Shard(shard), part, moment, segments)
             outputs.append(change.output)
+            for name, batch in change.sides.items():
+                sides[name].append(pa.Table.from_batches([batch]))
             for name, count in change.counters.items():
                 counters[name] = counters.get(name, 0) + count
         self._journal.commit(
@@ -197,7 +248,8 @@ class Harness:
             specs={_NAME: self._operator.spec()},
             full=False,
         )
-        return pa.Table.from_batches(outputs).combine_chunks(), counters
+        beside = {name: pa.concat_tables(tables) for name, tables in sides.items()}
+        return pa.Table.from_batches(outputs), beside, counters
 
     def _shard(
         self,
@@ -227,6 +279,20 @@ class Harness:
         return change
 
 
+def _columns(prefix: str, described: Sequence[Key], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    columns = {}
+    for i, column in enumerate(described):
+        values = [row.get(column.name) for row in rows]
+        arrow = types.arrow_type(column.type, column.name)
+        columns[f"{prefix}{i}"] = to_arrow(values, arrow, f"column {column.name!r}")
+    return columns
+
+
+def _listed(table: pa.Table) -> list[tuple[Any, ...]]:
+    columns = [to_python(types.conform(column, column.type)) for column in table.columns]
+    return list(zip(*columns, strict=True))
+
+
 def run(
     processor: Processor | BatchProcessor,
     rows: Iterable[dict[str, Any]],
@@ -236,10 +302,20 @@ def run(
     output: str | T.StructType,
     event_time: str | None = None,
     watermark: dt.datetime | None = None,
-) -> list[tuple[Any, ...]]:
+    initial_state: Iterable[dict[str, Any]] | None = None,
+    initial_schema: str | T.StructType | None = None,
+) -> Emitted:
     """What a processor emits for some rows in one epoch, and then, if given, at a watermark."""
-    harness = Harness(processor, key=key, schema=schema, output=output, event_time=event_time)
+    harness = Harness(
+        processor,
+        key=key,
+        schema=schema,
+        output=output,
+        event_time=event_time,
+        initial_state=initial_state,
+        initial_schema=initial_schema,
+    )
     emitted = harness.send(rows)
     if watermark is not None:
-        emitted += harness.advance_watermark(watermark)
+        emitted = emitted.then(harness.advance_watermark(watermark))
     return emitted

@@ -8,7 +8,6 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace import clock
@@ -22,15 +21,15 @@ from millrace.keygroups import Assignment, check_key_groups
 from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, open_store
 from millrace.log.journal import IDENTITY, SPARK_FOLDER
-from millrace.operators import check_change
+from millrace.operators import Operator, check_change
 from millrace.reconfigure.director import DirectorOptions
 from millrace.reconfigure.moves import Move
 from millrace.spark.bookkeeping import checkpoint_files
-from millrace.spark.epoch import EpochRunner, OperatorStep, RunnerOptions, Step
+from millrace.spark.epoch import EpochRunner, RunnerOptions
 from millrace.spark.failures import unwrapped
 from millrace.spark.heartbeat import with_heartbeat
+from millrace.spark.pipeline import Pipeline
 from millrace.spark.session import check_session, check_versions
-from millrace.spark.sinks import Sink
 
 
 class Query:
@@ -216,9 +215,7 @@ class Query:
 
 def start_query(
     source: DataFrame,
-    schema: T.StructType,
-    steps: tuple[Step, ...],
-    sink: Sink,
+    pipeline: Pipeline,
     location: str,
     *,
     parallelism: int | Mapping[str, int] | None,
@@ -243,20 +240,20 @@ def start_query(
     check_key_groups(key_groups)
     exists = store.size(IDENTITY) is not None
     journal = Journal.open(store) if exists else None
-    operators = [s.operator for s in steps if isinstance(s, OperatorStep)]
-    names = [operator.name for operator in operators]
+    names = [operator.name for operator in pipeline.operators]
     # Refuse a wrong parallelism before anything is written.
     groups = journal.identity.key_groups if journal else key_groups
     default = spark.sparkContext.defaultParallelism
     assignments = _assignments(journal, names, groups, parallelism, default)
     if journal is None:
         journal = Journal.create(store, key_groups)
-    _check_operators(journal, steps)
-    sink.open(spark, journal.identity.query, schema)
+    _check_operators(journal, pipeline.operators)
+    for path in pipeline.paths:
+        path.sink.open(spark, journal.identity.query, path.schema)
     times = _BatchTimes(spark)
-    runner = EpochRunner(spark, journal, steps, sink, assignments, options, places, times)
+    runner = EpochRunner(spark, journal, pipeline, assignments, options, places, times)
     ends_by_itself = bool({"availableNow", "once"} & trigger_options.keys())
-    beats = any(op.runs_without_rows for op in operators) and not ends_by_itself
+    beats = any(op.runs_without_rows for op in pipeline.operators) and not ends_by_itself
     if beats:
         source = with_heartbeat(source)
     writer = source.writeStream.foreachBatch(runner).option(
@@ -322,13 +319,13 @@ class _BatchTimes:
         return int(times.batchTimestampMs()), int(times.batchWatermarkMs()) or None
 
 
-def _check_operators(journal: Journal, steps: tuple[Step, ...]) -> None:
+def _check_operators(journal: Journal, operators: Sequence[Operator]) -> None:
     """Refuse a query that the location's state cannot serve."""
     head = journal.head()
     if head == 0:
         return
     before = journal.trail(head).specs
-    now = {s.operator.name: s.operator.spec() for s in steps if isinstance(s, OperatorStep)}
+    now = {operator.name: operator.spec() for operator in operators}
     gone = sorted(set(before) - set(now))
     new = sorted(set(now) - set(before))
     if gone or new:

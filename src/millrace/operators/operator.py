@@ -23,6 +23,9 @@ from millrace.state.writing import Sweep
 MAIN = ""
 """The table with one row per key. Other tables hold rows that belong to one of its rows."""
 
+MAIN_OUTPUT = ""
+"""What an operator emits. Other outputs are beside it, each with a name and a schema."""
+
 
 @dataclass(frozen=True)
 class TableLayout:
@@ -63,6 +66,8 @@ class Change:
     tables: dict[str, TableChange]
     output: pa.RecordBatch
     counters: dict[str, int] = field(default_factory=dict)
+    sides: dict[str, pa.RecordBatch] = field(default_factory=dict)
+    """Rows of the outputs beside the main one; an output without rows may be left out."""
 
 
 class Operator(Protocol):
@@ -76,6 +81,10 @@ class Operator(Protocol):
 
     @property
     def output_schema(self) -> T.StructType: ...
+
+    @property
+    def side_schemas(self) -> dict[str, T.StructType]:
+        """The outputs beside the main one, by name."""
 
     @property
     def runs_without_rows(self) -> bool:

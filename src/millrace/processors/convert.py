@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millrace import types
 from millrace.errors import StateTypeError
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -90,6 +91,35 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType, what: str) -> pa.Arr
                 refused.position = position
                 raise refused from error
         raise StateTypeError(f"{what} is declared as {data_type}: {error}.") from error
+
+
+def as_array(values: Any, data_type: pa.DataType, what: str) -> pa.Array:
+    """A column of exactly this type; takes other widths of a number, but no other kind of value."""
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        values = pa.array(values)
+    elif not isinstance(values, pa.Array | pa.ChunkedArray):
+        if not isinstance(values, list | tuple):
+            values = list(values)
+        return to_arrow(values, data_type, what)
+    try:
+        if not _is_same_kind(values.type, data_type):
+            raise TypeError(f"it was given as {values.type}")
+        return types.conform(values, data_type)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise StateTypeError(f"{what} is declared as {data_type}: {error}.") from error
+
+
+def _is_same_kind(given: pa.DataType, wanted: pa.DataType) -> bool:
+    kinds = (
+        lambda t: pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_decimal(t),
+        lambda t: pa.types.is_string(t) or pa.types.is_large_string(t),
+        lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t),
+        pa.types.is_timestamp,
+        pa.types.is_date,
+        pa.types.is_boolean,
+        pa.types.is_nested,
+    )
+    return pa.types.is_null(given) or any(kind(given) and kind(wanted) for kind in kinds)
 
 
 def _misfit(value: Any, data_type: pa.DataType) -> str | None:

@@ -8,7 +8,7 @@ the timers of each kind of time. A row that is not touched is not read, and not 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from millrace.state.replica import Replica
 from millrace.state.sorting import sort_order
 
 UInt64Array = npt.NDArray[np.uint64]
+E = TypeVar("E", Entries, Elements)
 
 WHOLE = 512
 """A collection of up to so many entries is read whole; of a larger one, only what is asked for."""
@@ -73,7 +74,103 @@ _Item: TypeAlias = tuple[Any, Any, int | None]
 """An entry: its key, its value, and when it expires."""
 
 
-class CollectionTable:
+class _OwnedTable(Generic[E]):
+    """Rows that belong to the keys of an epoch: what is loaded of them, and what changed.
+
+    A row is told by its owner and its place: the key of an entry, or the position of an element.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        keys: Keys,
+        what: str,
+        now_us: int | None,
+        ttl_us: int | None,
+    ) -> None:
+        self.entries: list[E | None] = [None] * len(keys)
+        self.expired = 0
+        self._replica = replica
+        self._keys = keys
+        self._what = what
+        self._now_us = now_us
+        self._ttl_us = ttl_us
+        self._loaded = False
+
+    def _is_over(self, expires: int | None) -> bool:
+        return expires is not None and self._now_us is not None and expires <= self._now_us
+
+    @property
+    def touched(self) -> list[int]:
+        """Keys whose rows changed."""
+        return [j for j, e in enumerate(self.entries) if e is not None and self._is_touched(e)]
+
+    def changes(self) -> Changes | None:
+        """All changed rows."""
+        owners: list[int] = []
+        places: list[Any] = []
+        values: list[Any] = []
+        for j in self.touched:
+            here = self.entries[j]
+            assert here is not None
+            changed = self._changed(here)
+            owners += [j] * len(changed)
+            places += changed.keys()
+            values += changed.values()
+        if not owners:
+            return None
+        hi, lo = self._fingerprints(owners, places)
+        deleted = np.asarray([value is _ABSENT for value in values], np.bool_)
+        existing = self._replica.find(hi, lo) != 0
+        # What came and went within the epoch leaves no row.
+        wanted = np.flatnonzero(~deleted | existing)
+        if not len(wanted):
+            return None
+        chosen = [owners[w] for w in wanted]
+        kept = [None if values[w] is _ABSENT else values[w] for w in wanted]
+        gone = deleted[wanted]
+        columns: dict[str, pa.Array] = {
+            HI: pa.array(hi[wanted]),
+            LO: pa.array(lo[wanted]),
+            DELETED: pa.array(gone),
+            OWNER_HI: pa.array(self._keys.hi[chosen]),
+            OWNER_LO: pa.array(self._keys.lo[chosen]),
+            **self._columns([places[w] for w in wanted], kept, chosen),
+        }
+        if self._ttl_us is not None:
+            until = None if self._now_us is None else self._now_us + self._ttl_us
+            columns[EXPIRES] = pa.array([until] * len(wanted), pa.int64())
+        return Changes(
+            sorted_changes(self._replica, columns),
+            added=int((~existing[wanted] & ~gone).sum()),
+            removed=int(gone.sum()),
+            expired=self.expired,
+        )
+
+    def _fitted(self, column: str, values: list[Any], owners: list[int], part: str) -> pa.Array:
+        data_type = self._replica.schema.field(column).type
+        return fitted(values, owners, self._keys, data_type, f"{part} of {self._what}")
+
+    def _is_touched(self, here: E) -> bool:
+        raise NotImplementedError
+
+    def _changed(self, here: E) -> dict[Any, Any]:
+        """What changed of one key, by place."""
+        raise NotImplementedError
+
+    def _fingerprints(
+        self, owners: list[int], places: list[Any]
+    ) -> tuple[UInt64Array, UInt64Array]:
+        raise NotImplementedError
+
+    def _columns(
+        self, places: list[Any], values: list[Any], owners: list[int]
+    ) -> dict[str, pa.Array]:
+        """A row's own columns."""
+        raise NotImplementedError
+
+
+class CollectionTable(_OwnedTable[Entries]):
     """The entries of a Map, a Set or of timers: a row each, found by its key or by its owner."""
 
     def __init__(
@@ -88,17 +185,10 @@ class CollectionTable:
         now_us: int | None = None,
         ttl_us: int | None = None,
     ) -> None:
-        self.entries: list[Entries | None] = [None] * len(keys)
-        self._replica = replica
-        self._keys = keys
+        super().__init__(replica, keys, what, now_us, ttl_us)
         self._sizes = sizes
         self._key_columns = list(key_columns)
         self._value_column = value_column
-        self._what = what
-        self._now_us = now_us
-        self._ttl_us = ttl_us
-        self._loaded = False
-        self.expired = 0
         self._key_type = replica.schema.field(self._key_columns[0]).type
         self._is_single = len(self._key_columns) == 1
         self.freeze: Callable[[Any], Any] = key_freezer(self._key_type, what)
@@ -142,9 +232,6 @@ class CollectionTable:
                 self.expired += 1
             else:
                 here.known[key] = value
-
-    def _is_over(self, expires: int | None) -> bool:
-        return expires is not None and self._now_us is not None and expires <= self._now_us
 
     def _read(self, addresses: UInt64Array) -> list[_Item]:
         names = list(self._key_columns)
@@ -204,70 +291,29 @@ class CollectionTable:
         entry_lo = np.asarray([d & _LOW for d in digests], np.uint64)
         return entry_fingerprint(self._keys.hi[owners], entry_hi, entry_lo)
 
-    @property
-    def touched(self) -> list[int]:
-        """Keys whose collection changed."""
-        return [j for j, e in enumerate(self.entries) if e is not None and (e.changed or e.read)]
+    def _is_touched(self, here: Entries) -> bool:
+        return bool(here.changed or here.read)
 
-    def changes(self) -> Changes | None:
-        """All changed entries as rows."""
-        owners: list[int] = []
-        keys: list[Any] = []
-        values: list[Any] = []
-        for j in self.touched:
-            here = self.entries[j]
-            assert here is not None
-            changed = here.changed
-            if here.read:
-                changed = {k: here.known[k] for k in here.read if k in here.known} | changed
-            owners += [j] * len(changed)
-            keys += changed.keys()
-            values += changed.values()
-        if not owners:
-            return None
-        hi, lo = self._fingerprints(owners, keys)
-        deleted = np.asarray([value is _ABSENT for value in values], np.bool_)
-        existing = self._replica.find(hi, lo) != 0
-        # An entry that came and went within the epoch leaves no row.
-        wanted = np.flatnonzero(~deleted | existing)
-        if not len(wanted):
-            return None
-        schema = self._replica.schema
-        columns: dict[str, pa.Array] = {
-            HI: pa.array(hi[wanted]),
-            LO: pa.array(lo[wanted]),
-            DELETED: pa.array(deleted[wanted]),
-            OWNER_HI: pa.array(self._keys.hi[owners][wanted]),
-            OWNER_LO: pa.array(self._keys.lo[owners][wanted]),
+    def _changed(self, here: Entries) -> dict[Any, Any]:
+        if not here.read:
+            return here.changed
+        return {k: here.known[k] for k in here.read if k in here.known} | here.changed
+
+    def _columns(
+        self, places: list[Any], values: list[Any], owners: list[int]
+    ) -> dict[str, pa.Array]:
+        parts = [places] if self._is_single else [list(p) for p in zip(*places, strict=True)]
+        columns = {
+            name: self._fitted(name, part, owners, "a key")
+            for name, part in zip(self._key_columns, parts, strict=True)
         }
-        chosen_keys = [keys[w] for w in wanted]
-        chosen_owners = [owners[w] for w in wanted]
-        if self._is_single:
-            parts = [chosen_keys]
-        else:
-            parts = [list(part) for part in zip(*chosen_keys, strict=True)]
-        for name, part in zip(self._key_columns, parts, strict=True):
-            key_type, what = schema.field(name).type, f"a key of {self._what}"
-            columns[name] = fitted(part, chosen_owners, self._keys, key_type, what)
         if self._value_column is not None:
-            kept = [None if values[w] is _ABSENT else values[w] for w in wanted]
-            value_type = schema.field(self._value_column).type
-            columns[self._value_column] = fitted(
-                kept, chosen_owners, self._keys, value_type, f"a value of {self._what}"
-            )
-        if self._ttl_us is not None:
-            expires = None if self._now_us is None else self._now_us + self._ttl_us
-            columns[EXPIRES] = pa.array([expires] * len(wanted), pa.int64())
-        gone = deleted[wanted]
-        return Changes(
-            sorted_changes(self._replica, columns),
-            added=int((~existing[wanted] & ~gone).sum()),
-            removed=int(gone.sum()),
-            expired=self.expired,
-        )
+            value = self._fitted(self._value_column, values, owners, "a value")
+            columns[self._value_column] = value
+        return columns
 
 
-class ListTable:
+class ListTable(_OwnedTable[Elements]):
     """The elements of a List: a row per position."""
 
     def __init__(
@@ -280,15 +326,8 @@ class ListTable:
         now_us: int | None = None,
         ttl_us: int | None = None,
     ) -> None:
-        self.entries: list[Elements | None] = [None] * len(keys)
-        self._replica = replica
-        self._keys = keys
+        super().__init__(replica, keys, what, now_us, ttl_us)
         self._bounds = bounds
-        self._what = what
-        self._now_us = now_us
-        self._ttl_us = ttl_us
-        self._loaded = False
-        self.expired = 0
 
     def load(self, i: int) -> Elements:
         if not self._loaded:
@@ -348,7 +387,7 @@ class ListTable:
         for j, place, is_there, value, until in rows:
             if not is_there:
                 continue
-            if until is not None and self._now_us is not None and until <= self._now_us:
+            if self._is_over(until):
                 over.append((j, place))
                 continue
             here = self.entries[j]
@@ -362,52 +401,14 @@ class ListTable:
         lo = self._keys.lo[owners] + np.asarray(places, np.uint64) * np.uint64(_STRIDE)
         return self._keys.hi[owners], lo
 
-    @property
-    def touched(self) -> list[int]:
-        return [j for j, e in enumerate(self.entries) if e is not None and e.touched]
+    def _is_touched(self, here: Elements) -> bool:
+        return here.touched
 
-    def changes(self) -> Changes | None:
-        owners: list[int] = []
-        places: list[int] = []
-        values: list[Any] = []
-        for j in self.touched:
-            here = self.entries[j]
-            assert here is not None
-            owners += [j] * len(here.changed)
-            places += here.changed.keys()
-            values += here.changed.values()
-        if not owners:
-            return None
-        hi, lo = self._fingerprints(owners, places)
-        deleted = np.asarray([value is _ABSENT for value in values], np.bool_)
-        existing = self._replica.find(hi, lo) != 0
-        wanted = np.flatnonzero(~deleted | existing)
-        if not len(wanted):
-            return None
-        kept = [None if values[w] is _ABSENT else values[w] for w in wanted]
-        value_type = self._replica.schema.field("value").type
-        columns: dict[str, pa.Array] = {
-            HI: pa.array(hi[wanted]),
-            LO: pa.array(lo[wanted]),
-            DELETED: pa.array(deleted[wanted]),
-            OWNER_HI: pa.array(self._keys.hi[owners][wanted]),
-            OWNER_LO: pa.array(self._keys.lo[owners][wanted]),
-            "position": pa.array(np.asarray(places, np.int64)[wanted]),
-            "value": fitted(
-                kept,
-                [owners[w] for w in wanted],
-                self._keys,
-                value_type,
-                f"an element of {self._what}",
-            ),
-        }
-        if self._ttl_us is not None:
-            until = None if self._now_us is None else self._now_us + self._ttl_us
-            columns[EXPIRES] = pa.array([until] * len(wanted), pa.int64())
-        gone = deleted[wanted]
-        return Changes(
-            sorted_changes(self._replica, columns),
-            added=int((~existing[wanted] & ~gone).sum()),
-            removed=int(gone.sum()),
-            expired=self.expired,
-        )
+    def _changed(self, here: Elements) -> dict[Any, Any]:
+        return here.changed
+
+    def _columns(
+        self, places: list[Any], values: list[Any], owners: list[int]
+    ) -> dict[str, pa.Array]:
+        value = self._fitted("value", values, owners, "an element")
+        return {"position": pa.array(places, pa.int64()), "value": value}

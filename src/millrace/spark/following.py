@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from millrace import clock
@@ -22,7 +21,7 @@ from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import format_ranges, parse_ranges
 from millrace.operators.operator import table_name
 from millrace.reconfigure.followers import Allowance, Followed, Wanted
-from millrace.spark.shard import ShardTask, task_operator, this_executor
+from millrace.spark.shard import ShardTask, task_operator, told
 from millrace.spark.template import at_moment
 from millrace.state import cache
 
@@ -53,7 +52,7 @@ def follow(
     )
     function: Any = functools.partial(_run, parts)
     frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(function, SCHEMA)
-    rows = at_moment(frame, "", places).collect()
+    rows = at_moment(frame, "null", places).collect()
     return [
         Followed(
             OperatorName(row["operator"]),
@@ -76,11 +75,9 @@ class _Part:
 def _run(parts: tuple[_Part, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         pass
-    context = TaskContext.get()
-    assert context is not None
     # Where it really runs: a place is only a wish.
-    executor = this_executor(context)
-    part = parts[context.partitionId()]
+    mine = told()
+    executor, part = mine.executor, parts[mine.shard]
     started = clock.stopwatch()
     read = 0
     found = []

@@ -8,12 +8,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from millrace.compat.operator import IS_INITIAL
 from millrace.keygroups import Assignment
 from millrace.keygroups.fingerprint import fingerprint
 from millrace.log.segment import HI, LO
 from millrace.operators.aggregate import PART, Key
-from millrace.processors.rows import EVENT
+from millrace.processors.rows import EVENT, IS_INITIAL
 from millrace.spark.exchange import RowExchange
 
 
