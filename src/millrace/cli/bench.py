@@ -144,6 +144,43 @@ def growth_command(
     sys.exit(_execute("growth", lambda w, s: growth.run(options, w, s), json_path, keep))
 
 
+@bench.command("python")
+@json_option
+@quick_option
+@click.option("--keys", type=Size(), default="100k", show_default=True, help="Keys per epoch.")
+@click.option("--rows", type=Size(), default=None, help="Rows per epoch; as many as keys.")
+@click.option("--epochs", type=int, default=10, show_default=True, help="Timed epochs.")
+@keep_option
+def python_command(
+    json_path: Path | None,
+    quick: bool,
+    keys: int,
+    rows: int | None,
+    epochs: int,
+    keep: Path | None,
+) -> None:
+    """Per-key Python: a count, and sessions with timers.
+
+    Beside PySpark's transformWithState in row and in pandas mode, on the same rows. PySpark's sides
+    run a third of the epochs, because one takes so long.
+
+    \b
+    Examples:
+      millrace bench python --quick
+      millrace bench python --json python.json
+      millrace bench python --keys 20k --rows 200k
+    """
+    from millrace.bench import python
+
+    rows = keys if rows is None else rows
+    if rows % keys:
+        raise click.UsageError(f"--rows {rows} must be a multiple of --keys {keys}.")
+    epochs = max(epochs, 1)
+    options = python.Options(keys=keys, rows=rows, epochs=epochs, slow_epochs=-(-epochs // 3))
+    options = options.quick() if quick else options
+    sys.exit(_execute("python", lambda w, s: python.run(options, w, s), json_path, keep))
+
+
 @bench.command("all")
 @quick_option
 @click.option(
