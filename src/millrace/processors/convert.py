@@ -21,6 +21,7 @@ from millrace.errors import StateTypeError
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
+_UTC_MICROS = pa.timestamp("us", "UTC")
 
 
 def to_python(array: pa.Array) -> list[Any]:
@@ -30,10 +31,37 @@ def to_python(array: pa.Array) -> list[Any]:
     if plain and array.null_count == 0:
         listed: list[Any] = array.to_numpy().tolist()
         return listed
+    if _is_quick(data_type):
+        # Arrow does this without a step of Python per value, but not if it is told about maps.
+        listed = array.to_pylist()
+        return listed
     if pa.types.is_struct(data_type) and data_type.num_fields:
         return _struct_objects(array)
+    if data_type == _UTC_MICROS and array.null_count == 0:
+        return _utc_times(array)
     objects: list[Any] = array.to_pylist(maps_as_pydicts="strict")
     return objects
+
+
+@functools.lru_cache(maxsize=256)
+def _is_quick(data_type: pa.DataType) -> bool:
+    """Whether there is neither a map nor a timestamp in a type."""
+    if pa.types.is_map(data_type) or pa.types.is_timestamp(data_type):
+        return False
+    if not pa.types.is_nested(data_type):
+        return True
+    return all(_is_quick(data_type.field(i).type) for i in range(data_type.num_fields))
+
+
+def _utc_times(array: pa.Array) -> list[Any]:
+    """Datetimes, without a step of Python per value: several times as fast as Arrow's own."""
+    spans: list[Any] = array.cast(pa.int64()).to_numpy().view("timedelta64[us]").tolist()
+    try:
+        return list(map(_EPOCH.__add__, spans))
+    except (OverflowError, TypeError):
+        # Beyond the year 9999, or too far for a timedelta: Arrow says it in its own words.
+        listed: list[Any] = array.to_pylist()
+        return listed
 
 
 def _struct_objects(array: pa.StructArray) -> list[Any]:
@@ -185,7 +213,8 @@ def to_us(moment: dt.datetime | int) -> int:
 
 
 def from_us(micros: int) -> dt.datetime:
-    return _EPOCH + dt.timedelta(microseconds=micros)
+    # By position: a keyword costs a third of the time, and this is called for every key.
+    return _EPOCH + dt.timedelta(0, 0, micros)
 
 
 def encode_key(value: Any) -> bytes:

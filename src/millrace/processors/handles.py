@@ -23,6 +23,7 @@ from millrace.processors.declarations import (
 
 _ABSENT: Any = object()
 _UNKNOWN: Any = object()
+_NONE: Any = frozenset()
 _NOTHING = "None cannot be merged, and a merge or add function must return the new value, in"
 
 
@@ -156,8 +157,9 @@ class Entries:
         self.size = size
         self.complete = complete
         self.changed: dict[Any, Any] = {}
-        self.read: set[Any] = set()
-        self.moved: set[Any] = set()
+        # Replaced when the first is added: there is one of these per key, and most stay empty.
+        self.read: set[Any] = _NONE
+        self.moved: set[Any] = _NONE
 
 
 class CollectionHandle:
@@ -197,15 +199,18 @@ class CollectionHandle:
                 return _ABSENT
             value = here.known[key] = self.loader.look_up(self._cursor.i, here, key)
         if self._read_refreshes and value is not _ABSENT:
+            here.read = here.read or set()
             here.read.add(key)
         return value
 
     def _put(self, here: Entries, key: Any, value: Any) -> None:
-        if self._look(here, key) is _ABSENT:
+        is_new = key not in here.known if here.complete else self._look(here, key) is _ABSENT
+        if is_new:
             here.size += 1
             # Both dicts keep the order in which entries were set; this one is new.
             here.known.pop(key, None)
             if here.changed.pop(key, None) is not None:
+                here.moved = here.moved or set()
                 here.moved.add(key)
         here.known[key] = value
         here.changed[key] = value
@@ -225,7 +230,7 @@ class CollectionHandle:
     def _items(self) -> list[tuple[Any, Any]]:
         here = self._everything()
         if self._read_refreshes:
-            here.read.update(here.known)
+            here.read = here.read | here.known.keys()
         return list(here.known.items())
 
     def _keys(self) -> list[Any]:

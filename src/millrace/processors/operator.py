@@ -53,10 +53,11 @@ def few_collections() -> Iterator[None]:
     """Let Python look for garbage cycles less often.
 
     An epoch makes objects for all its keys, which live until its end. Python would look at them
-    again and again, a third of the time; cycles that the user's code leaves are still found.
+    again and again, a third of the time; cycles that the user's code leaves are still found. A look
+    at everything, which takes as long as half an epoch, waits until these objects are gone.
     """
     before = gc.get_threshold()
-    gc.set_threshold(max(before[0], 200_000), before[1], before[2])
+    gc.set_threshold(max(before[0], 200_000), before[1], 1_000_000)
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ the timers of each kind of time. A row that is not touched is not read, and not 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -31,7 +32,6 @@ WHOLE = 512
 """A collection of up to so many entries is read whole; of a larger one, only what is asked for."""
 
 EXPIRES = "expires"
-_LOW = (1 << 64) - 1
 _STRIDE = 0x9E3779B97F4A7C15
 """Odd, so that the positions of one list get different fingerprints; they spread evenly."""
 
@@ -71,6 +71,9 @@ def sorted_changes(replica: Replica, columns: dict[str, pa.Array]) -> pa.RecordB
 
 _Item: TypeAlias = tuple[Any, Any, int | None]
 """An entry: its key, its value, and when it expires."""
+
+_Columns: TypeAlias = tuple[list[Any], list[Any], list[int | None]]
+"""Keys, values, and when they expire."""
 
 
 class CollectionTable:
@@ -120,14 +123,24 @@ class CollectionTable:
         return here
 
     def _load_whole(self, numbers: list[int]) -> None:
-        items, offsets = self._scan(numbers)
+        columns, offsets = self._scan(numbers)
+        if self._ttl_us is None:
+            keys, values = columns[:2]
+            for j, first, last in zip(numbers, offsets, offsets[1:], strict=False):
+                if last == first + 1:
+                    known = {keys[first]: values[first]}
+                else:
+                    known = dict(zip(keys[first:last], values[first:last], strict=True))
+                self.entries[j] = Entries(known, last - first, complete=True)
+            return
+        items = list(zip(*columns, strict=True))
         for n, j in enumerate(numbers):
             here = Entries({}, 0, complete=True)
             self._take(here, items[offsets[n] : offsets[n + 1]])
             here.size = len(here.known)
             self.entries[j] = here
 
-    def _scan(self, numbers: list[int]) -> tuple[list[_Item], list[int]]:
+    def _scan(self, numbers: list[int]) -> tuple[_Columns, list[int]]:
         """All entries of some keys, those of a key in order of fingerprint."""
         addresses, offsets = self._replica.entries(self._keys.hi[numbers], self._keys.lo[numbers])
         # How rows lie in pages depends on what was merged when. What a user sees must not.
@@ -146,7 +159,7 @@ class CollectionTable:
     def _is_over(self, expires: int | None) -> bool:
         return expires is not None and self._now_us is not None and expires <= self._now_us
 
-    def _read(self, addresses: UInt64Array) -> list[_Item]:
+    def _read(self, addresses: UInt64Array) -> _Columns:
         names = list(self._key_columns)
         if self._value_column is not None:
             names.append(self._value_column)
@@ -161,11 +174,12 @@ class CollectionTable:
         rest = columns[width:]
         values = rest.pop(0) if self._value_column is not None else [True] * len(keys)
         expires = rest.pop(0) if rest else [None] * len(keys)
-        return list(zip(keys, values, expires, strict=True))
+        return keys, values, expires
 
     def complete(self, i: int, here: Entries) -> None:
         """Read the rest of a large collection."""
-        items, _ = self._scan([i])
+        columns, _ = self._scan([i])
+        items = list(zip(*columns, strict=True))
         changed = here.changed
         fresh = Entries({}, 0, complete=True)
         self._take(fresh, [item for item in items if item[0] not in changed])
@@ -186,7 +200,7 @@ class CollectionTable:
         address = self._replica.find(hi, lo)
         if address[0] == 0:
             return _ABSENT
-        ((_, value, expires),) = self._read(address)
+        _, (value,), (expires,) = self._read(address)
         if self._is_over(expires):
             here.changed[key] = _ABSENT
             here.size -= 1
@@ -195,14 +209,12 @@ class CollectionTable:
         return value
 
     def _fingerprints(self, owners: list[int], keys: list[Any]) -> tuple[UInt64Array, UInt64Array]:
-        lo = self._keys.lo
-        digests = [
-            xxhash.xxh3_128_intdigest(encode_key(key), int(lo[i]))
-            for i, key in zip(owners, keys, strict=True)
-        ]
-        entry_hi = np.asarray([d >> 64 for d in digests], np.uint64)
-        entry_lo = np.asarray([d & _LOW for d in digests], np.uint64)
-        return entry_fingerprint(self._keys.hi[owners], entry_hi, entry_lo)
+        # Many owners have the same timers, but entries of a map mostly keys of their own.
+        encode = encode_key if self._is_single else functools.cache(encode_key)
+        seeds = self._keys.lo[owners].tolist()
+        digests = b"".join(map(xxhash.xxh3_128_digest, map(encode, keys), seeds))
+        words = np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
+        return entry_fingerprint(self._keys.hi[owners], words[:, 0], words[:, 1])
 
     @property
     def touched(self) -> list[int]:
@@ -240,8 +252,9 @@ class CollectionTable:
             OWNER_HI: pa.array(self._keys.hi[owners][wanted]),
             OWNER_LO: pa.array(self._keys.lo[owners][wanted]),
         }
-        chosen_keys = [keys[w] for w in wanted]
-        chosen_owners = [owners[w] for w in wanted]
+        chosen = wanted.tolist()
+        chosen_keys = [keys[w] for w in chosen]
+        chosen_owners = [owners[w] for w in chosen]
         if self._is_single:
             parts = [chosen_keys]
         else:
@@ -250,7 +263,7 @@ class CollectionTable:
             key_type, what = schema.field(name).type, f"a key of {self._what}"
             columns[name] = fitted(part, chosen_owners, self._keys, key_type, what)
         if self._value_column is not None:
-            kept = [None if values[w] is _ABSENT else values[w] for w in wanted]
+            kept = [None if values[w] is _ABSENT else values[w] for w in chosen]
             value_type = schema.field(self._value_column).type
             columns[self._value_column] = fitted(
                 kept, chosen_owners, self._keys, value_type, f"a value of {self._what}"
@@ -384,7 +397,8 @@ class ListTable:
         wanted = np.flatnonzero(~deleted | existing)
         if not len(wanted):
             return None
-        kept = [None if values[w] is _ABSENT else values[w] for w in wanted]
+        chosen = wanted.tolist()
+        kept = [None if values[w] is _ABSENT else values[w] for w in chosen]
         value_type = self._replica.schema.field("value").type
         columns: dict[str, pa.Array] = {
             HI: pa.array(hi[wanted]),
@@ -395,7 +409,7 @@ class ListTable:
             "position": pa.array(np.asarray(places, np.int64)[wanted]),
             "value": fitted(
                 kept,
-                [owners[w] for w in wanted],
+                [owners[w] for w in chosen],
                 self._keys,
                 value_type,
                 f"an element of {self._what}",
