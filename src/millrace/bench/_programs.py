@@ -46,7 +46,8 @@ def sessions(
             for key in [k for k, s in held.items() if s[1] + gap_ms <= watermark]:
                 ended.append((key, *held.pop(key)))
         emitted.append(sorted(ended))
-        latest = max([at for _, at in rows], default=latest)
+        times = [at for _, at in rows] + ([] if latest is None else [latest])
+        latest = max(times, default=None)
     return emitted
 
 
