@@ -52,17 +52,17 @@ class Options:
     row_keys: int = BAR_KEYS
     pandas_keys: int = 5_000
     """At most so many keys has an epoch of the slow sides."""
-    verify_keys: int = 500
-    verify_epochs: int = 6
+    verify_keys: int = 300
+    verify_epochs: int = 5
 
     def quick(self) -> Options:
         return replace(
             self,
             epochs=min(self.epochs, 4),
-            slow_epochs=min(self.slow_epochs, 2),
+            slow_epochs=1,
             warm=5,
-            row_keys=min(self.keys, 10_000),
-            pandas_keys=min(self.keys, 2_000),
+            row_keys=min(self.keys, 4_000),
+            pandas_keys=min(self.keys, 4_000),
             verify_keys=100,
             verify_epochs=4,
         )

@@ -143,8 +143,10 @@ class SparkProcessorOperator(ProcessOperator):
         changes = {
             table: TableChange(c.rows, c.added, c.removed) for table, c in session.changes().items()
         }
+        expired = session.expired
+        session.release()
         output = self._output(run.emitted, moment)
-        return Change(changes, output, {"late": late, "expired": session.expired})
+        return Change(changes, output, {"late": late, "expired": expired})
 
     def _drop_late(self, rows: pa.Table, moment: Moment) -> tuple[pa.Table, int]:
         if self.event_time is None or not rows.num_rows:

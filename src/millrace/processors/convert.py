@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import functools
+import itertools
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,6 +38,10 @@ def to_python(array: pa.Array) -> list[Any]:
         return listed
     if pa.types.is_struct(data_type) and data_type.num_fields:
         return _struct_objects(array)
+    if pa.types.is_list(data_type):
+        return _list_objects(array)
+    if pa.types.is_map(data_type):
+        return _map_objects(array)
     if data_type == _UTC_MICROS and array.null_count == 0:
         return _utc_times(array)
     objects: list[Any] = array.to_pylist(maps_as_pydicts="strict")
@@ -69,10 +74,41 @@ def _struct_objects(array: pa.StructArray) -> list[Any]:
     names = [field.name for field in array.type]
     columns = [to_python(column) for column in array.flatten()]
     objects: list[Any] = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    if array.null_count:
-        valid = array.is_valid().to_pylist()
-        objects = [row if ok else None for row, ok in zip(objects, valid, strict=True)]
-    return objects
+    return _with_nulls(array, objects)
+
+
+def _list_objects(array: pa.ListArray) -> list[Any]:
+    """Lists, cut out of all their elements."""
+    offsets, (elements,) = _cuts(array, array.values)
+    objects: list[Any] = [elements[a:b] for a, b in itertools.pairwise(offsets)]
+    return _with_nulls(array, objects)
+
+
+def _map_objects(array: pa.MapArray) -> list[Any]:
+    """Maps as dicts, cut out of all their keys and values."""
+    offsets, (keys, items) = _cuts(array, array.keys, array.items)
+    objects: list[Any] = [
+        dict(zip(keys[a:b], items[a:b], strict=True)) for a, b in itertools.pairwise(offsets)
+    ]
+    if sum(map(len, objects)) != len(keys):
+        # A key that is there twice, which Arrow refuses in its own words.
+        objects = array.to_pylist(maps_as_pydicts="strict")
+    return _with_nulls(array, objects)
+
+
+def _cuts(array: pa.Array, *children: pa.Array) -> tuple[list[int], list[list[Any]]]:
+    """Where each list begins, and the elements of all of them; an array may be a slice of one."""
+    offsets = array.offsets.to_numpy()
+    first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    cut: list[int] = (offsets - first).tolist()
+    return cut, [to_python(child.slice(first, count)) for child in children]
+
+
+def _with_nulls(array: pa.Array, objects: list[Any]) -> list[Any]:
+    if not array.null_count:
+        return objects
+    valid = array.is_valid().to_pylist()
+    return [value if ok else None for value, ok in zip(objects, valid, strict=True)]
 
 
 def _struct_array(values: Sequence[Any], data_type: pa.DataType) -> pa.Array | None:
@@ -96,12 +132,53 @@ def _struct_array(values: Sequence[Any], data_type: pa.DataType) -> pa.Array | N
     return pa.StructArray.from_arrays(columns, fields=list(data_type), mask=mask)
 
 
+def _list_array(values: Sequence[Any], data_type: pa.DataType) -> pa.Array | None:
+    """Lists as an array of all their elements; None if something is not a list, or wrong."""
+    if set(map(type, values)) - {list, type(None)}:
+        return None
+    try:
+        flat = list(itertools.chain.from_iterable(value or () for value in values))
+        elements = to_arrow(flat, data_type.value_type, "an element")
+    except StateTypeError:
+        return None
+    offsets, mask = _offsets(values)
+    return pa.ListArray.from_arrays(offsets, elements, type=data_type, mask=mask)
+
+
+def _map_array(values: Sequence[Any], data_type: pa.DataType) -> pa.Array | None:
+    """Dicts as an array of all their keys and values; None if something is none, or wrong."""
+    if set(map(type, values)) - {dict, type(None)}:
+        return None
+    try:
+        keys = list(itertools.chain.from_iterable(value or () for value in values))
+        if None in keys:
+            return None
+        items = list(itertools.chain.from_iterable((value or {}).values() for value in values))
+        key_array = to_arrow(keys, data_type.key_type, "a key")
+        item_array = to_arrow(items, data_type.item_type, "a value")
+    except StateTypeError:
+        return None
+    offsets, mask = _offsets(values)
+    return pa.MapArray.from_arrays(offsets, key_array, item_array, type=data_type, mask=mask)
+
+
+def _offsets(values: Sequence[Any]) -> tuple[pa.Array, pa.Array | None]:
+    ends = np.cumsum([0, *(0 if value is None else len(value) for value in values)])
+    mask = pa.array([value is None for value in values]) if None in values else None
+    return pa.array(ends, pa.int32()), mask
+
+
 def to_arrow(values: Sequence[Any], data_type: pa.DataType, what: str) -> pa.Array:
     """An array of values; raises `StateTypeError` naming the first that does not fit."""
+    nested = None
     if pa.types.is_struct(data_type):
-        structs = _struct_array(values, data_type)
-        if structs is not None:
-            return structs
+        nested = _struct_array(values, data_type)
+    elif pa.types.is_list(data_type):
+        nested = _list_array(values, data_type)
+    elif pa.types.is_map(data_type):
+        nested = _map_array(values, data_type)
+    if nested is not None:
+        return nested
     try:
         exact, _ = expected_types(data_type)
         if exact is None or not exact.issuperset(map(type, values)):

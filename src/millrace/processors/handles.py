@@ -338,15 +338,28 @@ class Elements:
     """One key's list: positions `start` to `end`, those known, and those changed.
 
     `holes` are positions within whose element has expired before one in front of it, because that
-    was set again or has no time. `settled` says that the holes are known.
+    was set again or has no time. `mixed` says that there may be such; if not, those that have
+    expired are the first ones. `settled` says that it is known which have.
     """
 
-    __slots__ = ("changed", "end", "holes", "known", "settled", "start", "touched")
+    __slots__ = (
+        "changed",
+        "end",
+        "holes",
+        "known",
+        "mixed",
+        "settled",
+        "start",
+        "stored_end",
+        "touched",
+    )
 
-    def __init__(self, start: int, end: int, settled: bool = True) -> None:
+    def __init__(self, start: int, end: int, *, settled: bool = True, mixed: bool = False) -> None:
         self.start = start
         self.end = end
+        self.stored_end = end
         self.settled = settled
+        self.mixed = mixed
         self.known: dict[int, Any] = {}
         self.changed: dict[int, Any] = {}
         self.holes: set[int] = set()
@@ -421,6 +434,8 @@ class ListHandle:
         here = self._here()
         place = self._place(here, index)
         here.known[place] = here.changed[place] = value
+        # It now lives longer than those behind it, unless there are none or they are as new.
+        here.mixed = here.mixed or place < here.stored_end - 1
         here.touched = True
 
     def _place(self, here: Elements, index: int) -> int:

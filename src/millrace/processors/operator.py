@@ -53,11 +53,12 @@ def few_collections() -> Iterator[None]:
     """Let Python look for garbage cycles less often.
 
     An epoch makes objects for all its keys, which live until its end. Python would look at them
-    again and again, a third of the time; cycles that the user's code leaves are still found. A look
-    at everything, which takes as long as half an epoch, waits until these objects are gone.
+    again and again, a third of the time. Cycles that the user's code leaves are still found, among
+    the latest objects; a look at older ones, which can take half as long as an epoch, waits until
+    the epoch's are gone.
     """
     before = gc.get_threshold()
-    gc.set_threshold(max(before[0], 200_000), before[1], 1_000_000)
+    gc.set_threshold(max(before[0], 500_000), 1_000_000, 1_000_000)
     try:
         yield
     finally:
@@ -137,8 +138,10 @@ class ProcessOperator:
         session.close()
         with runner.explaining():
             changes = session.changes()
+        expired = session.expired
+        session.release()
         changed = {table: TableChange(c.rows, c.added, c.removed) for table, c in changes.items()}
-        return Change(changed, runner.output(), {"late": late, "expired": session.expired})
+        return Change(changed, runner.output(), {"late": late, "expired": expired})
 
     def _find_due(
         self, replicas: dict[str, Replica], groups: Int64Array, moment: Moment

@@ -32,6 +32,8 @@ WHOLE = 512
 """A collection of up to so many entries is read whole; of a larger one, only what is asked for."""
 
 EXPIRES = "expires"
+MIXED = "mixed"
+"""Whether a list's elements may expire in another order than they came."""
 _STRIDE = 0x9E3779B97F4A7C15
 """Odd, so that the positions of one list get different fingerprints; they spread evenly."""
 
@@ -290,6 +292,7 @@ class ListTable:
         bounds: Callable[[], tuple[list[int], list[int]]],
         what: str,
         *,
+        mixed: Callable[[], list[bool]] | None = None,
         now_us: int | None = None,
         ttl_us: int | None = None,
     ) -> None:
@@ -297,6 +300,7 @@ class ListTable:
         self._replica = replica
         self._keys = keys
         self._bounds = bounds
+        self._mixed = mixed
         self._what = what
         self._now_us = now_us
         self._ttl_us = ttl_us
@@ -309,8 +313,10 @@ class ListTable:
             starts, ends = self._bounds()
             few = []
             expires = self._ttl_us is not None
+            mixed = self._mixed() if self._mixed is not None else [False] * len(starts)
             for j, (start, end) in enumerate(zip(starts, ends, strict=True)):
-                self.entries[j] = Elements(start, end, settled=start == end or not expires)
+                settled = start == end or not expires
+                self.entries[j] = Elements(start, end, settled=settled, mixed=mixed[j])
                 if start < end <= start + WHOLE:
                     few.append(j)
             over = self._fetch([(j, range(starts[j], ends[j])) for j in few])
@@ -321,9 +327,50 @@ class ListTable:
         return here
 
     def settle(self, i: int, here: Elements) -> None:
-        """Find out which elements of a large list have expired: that needs a look at all."""
-        places = [p for p in range(here.start, here.end) if p not in here.known]
-        self._settle([i], self._fetch([(i, places)]))
+        """Find out which elements of a large list have expired: a look at all only if mixed."""
+        if here.mixed:
+            places = [p for p in range(here.start, here.end) if p not in here.known]
+            self._settle([i], self._fetch([(i, places)]))
+            return
+        first = self._first_alive(i, here)
+        here.settled = True
+        gone = range(here.start, first)
+        if not gone:
+            return
+        addresses = self._replica.find(*self._fingerprints([i] * len(gone), list(gone)))
+        self.expired += int((addresses != 0).sum())
+        for place in gone:
+            here.changed[place] = _ABSENT
+            here.known.pop(place, None)
+        here.touched = True
+        here.start = first
+
+    def _first_alive(self, i: int, here: Elements) -> int:
+        """The first position that has not expired, given that none behind one that has not has.
+
+        From the front in growing steps: mostly few have expired since the last epoch.
+        """
+        gone, step = here.start - 1, 1
+        alive = here.stored_end
+        while gone + step < alive:
+            if self._is_alive(i, here, gone + step):
+                alive = gone + step
+                break
+            gone += step
+            step *= 2
+        while gone + 1 < alive:
+            middle = (gone + alive) // 2
+            if self._is_alive(i, here, middle):
+                alive = middle
+            else:
+                gone = middle
+        return alive
+
+    def _is_alive(self, i: int, here: Elements, place: int) -> bool:
+        if place not in here.known:
+            # One that a merge has left out is not found, and was over before that.
+            self._fetch([(i, [place])])
+        return place in here.known
 
     def _settle(self, numbers: list[int], over: list[tuple[int, int]]) -> None:
         for j, place in over:
@@ -374,6 +421,11 @@ class ListTable:
     ) -> tuple[UInt64Array, UInt64Array]:
         lo = self._keys.lo[owners] + np.asarray(places, np.uint64) * np.uint64(_STRIDE)
         return self._keys.hi[owners], lo
+
+    @property
+    def expires(self) -> bool:
+        """Whether elements have a time to live."""
+        return self._ttl_us is not None
 
     @property
     def touched(self) -> list[int]:
