@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def _state_types(result: Mapping[str, Any], path: Path) -> None:
             colour = COLOURS[n % len(COLOURS)]
             axis.bar(places, heights, width, label=f"{size} keys", color=colour)
         axis.set_yscale("log")
+        axis.set_ylim(bottom=_decade(figures[f"{measure}.{k}.{s}"] for k in kinds for s in sizes))
         axis.set_title(MEASURES[measure][0], fontsize=10)
         axis.set_xticks(range(len(kinds)), kinds, rotation=30, ha="right", fontsize=8)
         axis.grid(axis="y", alpha=0.3)
@@ -77,10 +79,17 @@ def _python(result: Mapping[str, Any], path: Path) -> None:
         bars = axis.barh(sides, [by_side[side] for side in sides], color=colours)
         axis.bar_label(bars, fmt="{:,.0f}", fontsize=8, padding=3)
         axis.set_xscale("log")
+        axis.set_xlim(left=_decade(by_side.values()))
         axis.margins(x=0.25)
         axis.set_title(f"{program}: rows per second", fontsize=10)
         axis.tick_params(labelsize=8)
     _save(figure, path)
+
+
+def _decade(values: Iterable[float]) -> float:
+    """The power of ten at or below the least of some values, where a logarithmic axis begins."""
+    least = min((value for value in values if value > 0), default=1.0)
+    return float(10 ** math.floor(math.log10(least)))
 
 
 def _save(figure: Any, path: Path) -> None:

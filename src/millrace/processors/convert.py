@@ -11,6 +11,7 @@ import datetime as dt
 import decimal
 import functools
 import itertools
+import operator
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -124,7 +125,7 @@ def _struct_array(values: Sequence[Any], data_type: pa.DataType) -> pa.Array | N
         return None
     try:
         columns = [
-            to_arrow([value[field.name] for value in values], field.type, field.name)
+            to_arrow(list(map(operator.itemgetter(field.name), values)), field.type, field.name)
             for field in data_type
         ]
     except (KeyError, StateTypeError):
