@@ -43,7 +43,7 @@ def to_python(array: pa.Array) -> list[Any]:
         return _list_objects(array)
     if pa.types.is_map(data_type):
         return _map_objects(array)
-    if data_type == _UTC_MICROS and array.null_count == 0:
+    if data_type == _UTC_MICROS:
         return _utc_times(array)
     objects: list[Any] = array.to_pylist(maps_as_pydicts="strict")
     return objects
@@ -61,9 +61,11 @@ def _is_quick(data_type: pa.DataType) -> bool:
 
 def _utc_times(array: pa.Array) -> list[Any]:
     """Datetimes, without a step of Python per value: several times as fast as Arrow's own."""
-    spans: list[Any] = array.cast(pa.int64()).to_numpy().view("timedelta64[us]").tolist()
+    micros = array.cast(pa.int64()).fill_null(0).to_numpy()
     try:
-        return list(map(_EPOCH.__add__, spans))
+        return _with_nulls(
+            array, list(map(_EPOCH.__add__, micros.view("timedelta64[us]").tolist()))
+        )
     except (OverflowError, TypeError):
         # Beyond the year 9999, or too far for a timedelta: Arrow says it in its own words.
         listed: list[Any] = array.to_pylist()
