@@ -136,8 +136,10 @@ class SparkProcessorOperator(ProcessOperator):
         changes = {
             table: TableChange(c.rows, c.added, c.removed) for table, c in session.changes().items()
         }
+        expired = session.expired
+        session.release()
         output = self._output(run.emitted, moment)
-        counters = {"late": late.num_rows, "expired": session.expired}
+        counters = {"late": late.num_rows, "expired": expired}
         return Change(changes, output, counters, self._late(late))
 
     def _split_late(self, rows: pa.Table, moment: Moment) -> tuple[pa.Table, pa.Table]:

@@ -14,7 +14,7 @@ from millrace.log.segment import SYSTEM_FIELDS
 from millrace.operators.aggregate import Key
 from millrace.operators.operator import MAIN, TableLayout
 from millrace.processors.declarations import EVENT_TIME, PROCESSING_TIME
-from millrace.processors.tables import EXPIRES
+from millrace.processors.tables import EXPIRES, MIXED
 
 VALUE_KINDS = ("value", "reducing", "aggregating", "pickled")
 TIMER_TABLES = {EVENT_TIME: "timers.event", PROCESSING_TIME: "timers.processing"}
@@ -43,6 +43,7 @@ def layout(keys: Sequence[Key], states: StateSpecs) -> dict[str, TableLayout]:
             main.append(pa.field(name, columns[0]))
         elif kind == "list":
             main += [pa.field(f"{name}.start", pa.int64()), pa.field(f"{name}.end", pa.int64())]
+            main += [pa.field(f"{name}.{MIXED}", pa.bool_())] if expires else []
             fields = [pa.field("position", pa.int64()), pa.field("value", columns[0]), *expires]
             tables[name] = TableLayout(pa.schema(fields), owned=True)
         else:

@@ -7,6 +7,7 @@ the timers of each kind of time. A row that is not touched is not read, and not 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -32,7 +33,8 @@ WHOLE = 512
 """A collection of up to so many entries is read whole; of a larger one, only what is asked for."""
 
 EXPIRES = "expires"
-_LOW = (1 << 64) - 1
+MIXED = "mixed"
+"""Whether a list's elements may expire in another order than they came."""
 _STRIDE = 0x9E3779B97F4A7C15
 """Odd, so that the positions of one list get different fingerprints; they spread evenly."""
 
@@ -72,6 +74,9 @@ def sorted_changes(replica: Replica, columns: dict[str, pa.Array]) -> pa.RecordB
 
 _Item: TypeAlias = tuple[Any, Any, int | None]
 """An entry: its key, its value, and when it expires."""
+
+_Columns: TypeAlias = tuple[list[Any], list[Any], list[int | None]]
+"""Keys, values, and when they expire."""
 
 
 class _OwnedTable(Generic[E]):
@@ -126,8 +131,10 @@ class _OwnedTable(Generic[E]):
         wanted = np.flatnonzero(~deleted | existing)
         if not len(wanted):
             return None
-        chosen = [owners[w] for w in wanted]
-        kept = [None if values[w] is _ABSENT else values[w] for w in wanted]
+        # Plain numbers: taking items of lists by numpy's is several times slower.
+        picked = wanted.tolist()
+        chosen = [owners[w] for w in picked]
+        kept = [None if values[w] is _ABSENT else values[w] for w in picked]
         gone = deleted[wanted]
         columns: dict[str, pa.Array] = {
             HI: pa.array(hi[wanted]),
@@ -135,7 +142,7 @@ class _OwnedTable(Generic[E]):
             DELETED: pa.array(gone),
             OWNER_HI: pa.array(self._keys.hi[chosen]),
             OWNER_LO: pa.array(self._keys.lo[chosen]),
-            **self._columns([places[w] for w in wanted], kept, chosen),
+            **self._columns([places[w] for w in picked], kept, chosen),
         }
         if self._ttl_us is not None:
             until = None if self._now_us is None else self._now_us + self._ttl_us
@@ -210,14 +217,24 @@ class CollectionTable(_OwnedTable[Entries]):
         return here
 
     def _load_whole(self, numbers: list[int]) -> None:
-        items, offsets = self._scan(numbers)
+        columns, offsets = self._scan(numbers)
+        if self._ttl_us is None:
+            keys, values = columns[:2]
+            for j, first, last in zip(numbers, offsets, offsets[1:], strict=False):
+                if last == first + 1:
+                    known = {keys[first]: values[first]}
+                else:
+                    known = dict(zip(keys[first:last], values[first:last], strict=True))
+                self.entries[j] = Entries(known, last - first, complete=True)
+            return
+        items = list(zip(*columns, strict=True))
         for n, j in enumerate(numbers):
             here = Entries({}, 0, complete=True)
             self._take(here, items[offsets[n] : offsets[n + 1]])
             here.size = len(here.known)
             self.entries[j] = here
 
-    def _scan(self, numbers: list[int]) -> tuple[list[_Item], list[int]]:
+    def _scan(self, numbers: list[int]) -> tuple[_Columns, list[int]]:
         """All entries of some keys, those of a key in order of fingerprint."""
         addresses, offsets = self._replica.entries(self._keys.hi[numbers], self._keys.lo[numbers])
         # How rows lie in pages depends on what was merged when. What a user sees must not.
@@ -233,7 +250,7 @@ class CollectionTable(_OwnedTable[Entries]):
             else:
                 here.known[key] = value
 
-    def _read(self, addresses: UInt64Array) -> list[_Item]:
+    def _read(self, addresses: UInt64Array) -> _Columns:
         names = list(self._key_columns)
         if self._value_column is not None:
             names.append(self._value_column)
@@ -248,11 +265,12 @@ class CollectionTable(_OwnedTable[Entries]):
         rest = columns[width:]
         values = rest.pop(0) if self._value_column is not None else [True] * len(keys)
         expires = rest.pop(0) if rest else [None] * len(keys)
-        return list(zip(keys, values, expires, strict=True))
+        return keys, values, expires
 
     def complete(self, i: int, here: Entries) -> None:
         """Read the rest of a large collection."""
-        items, _ = self._scan([i])
+        columns, _ = self._scan([i])
+        items = list(zip(*columns, strict=True))
         changed = here.changed
         fresh = Entries({}, 0, complete=True)
         self._take(fresh, [item for item in items if item[0] not in changed])
@@ -273,7 +291,7 @@ class CollectionTable(_OwnedTable[Entries]):
         address = self._replica.find(hi, lo)
         if address[0] == 0:
             return _ABSENT
-        ((_, value, expires),) = self._read(address)
+        _, (value,), (expires,) = self._read(address)
         if self._is_over(expires):
             here.changed[key] = _ABSENT
             here.size -= 1
@@ -282,14 +300,12 @@ class CollectionTable(_OwnedTable[Entries]):
         return value
 
     def _fingerprints(self, owners: list[int], keys: list[Any]) -> tuple[UInt64Array, UInt64Array]:
-        lo = self._keys.lo
-        digests = [
-            xxhash.xxh3_128_intdigest(encode_key(key), int(lo[i]))
-            for i, key in zip(owners, keys, strict=True)
-        ]
-        entry_hi = np.asarray([d >> 64 for d in digests], np.uint64)
-        entry_lo = np.asarray([d & _LOW for d in digests], np.uint64)
-        return entry_fingerprint(self._keys.hi[owners], entry_hi, entry_lo)
+        # Many owners have the same timers, but entries of a map mostly keys of their own.
+        encode = encode_key if self._is_single else functools.cache(encode_key)
+        seeds = self._keys.lo[owners].tolist()
+        digests = b"".join(map(xxhash.xxh3_128_digest, map(encode, keys), seeds))
+        words = np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
+        return entry_fingerprint(self._keys.hi[owners], words[:, 0], words[:, 1])
 
     def _is_touched(self, here: Entries) -> bool:
         return bool(here.changed or here.read)
@@ -323,11 +339,13 @@ class ListTable(_OwnedTable[Elements]):
         bounds: Callable[[], tuple[list[int], list[int]]],
         what: str,
         *,
+        mixed: Callable[[], list[bool]] | None = None,
         now_us: int | None = None,
         ttl_us: int | None = None,
     ) -> None:
         super().__init__(replica, keys, what, now_us, ttl_us)
         self._bounds = bounds
+        self._mixed = mixed
 
     def load(self, i: int) -> Elements:
         if not self._loaded:
@@ -335,8 +353,10 @@ class ListTable(_OwnedTable[Elements]):
             starts, ends = self._bounds()
             few = []
             expires = self._ttl_us is not None
+            mixed = self._mixed() if self._mixed is not None else [False] * len(starts)
             for j, (start, end) in enumerate(zip(starts, ends, strict=True)):
-                self.entries[j] = Elements(start, end, settled=start == end or not expires)
+                settled = start == end or not expires
+                self.entries[j] = Elements(start, end, settled=settled, mixed=mixed[j])
                 if start < end <= start + WHOLE:
                     few.append(j)
             over = self._fetch([(j, range(starts[j], ends[j])) for j in few])
@@ -347,9 +367,50 @@ class ListTable(_OwnedTable[Elements]):
         return here
 
     def settle(self, i: int, here: Elements) -> None:
-        """Find out which elements of a large list have expired: that needs a look at all."""
-        places = [p for p in range(here.start, here.end) if p not in here.known]
-        self._settle([i], self._fetch([(i, places)]))
+        """Find out which elements of a large list have expired: a look at all only if mixed."""
+        if here.mixed:
+            places = [p for p in range(here.start, here.end) if p not in here.known]
+            self._settle([i], self._fetch([(i, places)]))
+            return
+        first = self._first_alive(i, here)
+        here.settled = True
+        gone = range(here.start, first)
+        if not gone:
+            return
+        addresses = self._replica.find(*self._fingerprints([i] * len(gone), list(gone)))
+        self.expired += int((addresses != 0).sum())
+        for place in gone:
+            here.changed[place] = _ABSENT
+            here.known.pop(place, None)
+        here.touched = True
+        here.start = first
+
+    def _first_alive(self, i: int, here: Elements) -> int:
+        """The first position that has not expired, given that none behind one that has not has.
+
+        From the front in growing steps: mostly few have expired since the last epoch.
+        """
+        gone, step = here.start - 1, 1
+        alive = here.stored_end
+        while gone + step < alive:
+            if self._is_alive(i, here, gone + step):
+                alive = gone + step
+                break
+            gone += step
+            step *= 2
+        while gone + 1 < alive:
+            middle = (gone + alive) // 2
+            if self._is_alive(i, here, middle):
+                alive = middle
+            else:
+                gone = middle
+        return alive
+
+    def _is_alive(self, i: int, here: Elements, place: int) -> bool:
+        if place not in here.known:
+            # One that a merge has left out is not found, and was over before that.
+            self._fetch([(i, [place])])
+        return place in here.known
 
     def _settle(self, numbers: list[int], over: list[tuple[int, int]]) -> None:
         for j, place in over:
@@ -400,6 +461,11 @@ class ListTable(_OwnedTable[Elements]):
     ) -> tuple[UInt64Array, UInt64Array]:
         lo = self._keys.lo[owners] + np.asarray(places, np.uint64) * np.uint64(_STRIDE)
         return self._keys.hi[owners], lo
+
+    @property
+    def expires(self) -> bool:
+        """Whether elements have a time to live."""
+        return self._ttl_us is not None
 
     def _is_touched(self, here: Elements) -> bool:
         return here.touched
