@@ -113,10 +113,17 @@ class Query:
 
     def _restart(self) -> None:
         """Stop between epochs and start again, with the assignment that was asked for."""
-        self._halt(60.0)
-        self._runner.director.adopt()
-        self._runner.resume()
-        self.spark_query = self._launch()
+        try:
+            self._halt(60.0)
+            self._runner.director.adopt()
+            self._runner.resume()
+            self.spark_query = self._launch()
+        except BaseException as error:
+            self._runner.failure = error
+            self._runner.director.close()
+            raise
+        finally:
+            self._runner.director.restarting.clear()
 
     def process_all_available(self) -> None:
         """Wait until everything the sources have now is committed. Raises what the query raised."""

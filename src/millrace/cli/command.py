@@ -14,6 +14,7 @@ COMMANDS = {
         "millrace.cli.reconfigure:assignment",
         "Show who owns which key groups of a location.",
     ),
+    "cancel": ("millrace.cli.reconfigure:cancel", "Withdraw a request to a running query."),
     "drain": ("millrace.cli.reconfigure:drain", "Move everything away from an executor."),
     "move": ("millrace.cli.reconfigure:move", "Give key groups to an executor."),
     "rescale": (

@@ -217,6 +217,22 @@ def drain(
     _ask(location, timeout, queue, as_json, kind, executor=executor, strategy=strategy)
 
 
+@click.command(epilog="Example: millrace cancel /data/totals 1794799863354-e5de1343")
+@LOCATION
+@click.argument("request")
+@TIMEOUT
+@JSON
+def cancel(location: str, request: str, timeout: float, as_json: bool) -> None:
+    """Withdraw a request; what has not moved yet stays where it is."""
+    requests, _, _ = _open(location)
+    try:
+        if requests.answered(requests.read(request).id) is not None:
+            raise UsageError(f"request {request} has ended already; there is nothing to cancel.")
+    except MillraceError as error:
+        raise _Failure(str(error)) from error
+    _ask(location, timeout, False, as_json, "cancel", request=request)
+
+
 @click.command(epilog="Example: millrace assignment /data/totals")
 @LOCATION
 @OPERATOR

@@ -29,7 +29,13 @@ from millrace.reconfigure.followers import Allowance, Followed, Followers, Wante
 from millrace.reconfigure.moves import Move, MoveReport, Progress, report
 from millrace.reconfigure.planner import Plan, Slot, plan, relocate
 from millrace.reconfigure.requests import Answer, Request, Requests
-from millrace.reconfigure.slots import Executor, choose_slots, standbys, surviving_slots
+from millrace.reconfigure.slots import (
+    Executor,
+    choose_slots,
+    is_crowded,
+    standbys,
+    surviving_slots,
+)
 from millrace.reconfigure.strategies import View, next_step
 
 _log = logging.getLogger("millrace")
@@ -125,6 +131,8 @@ class Director:
         """Stop; what is unanswered stays for the next driver."""
         with self._changed:
             self._closed = True
+            for move in self._moves.values():
+                move.abandon("the query has ended; its next start takes the request up again")
             self._changed.notify_all()
 
     @property
@@ -196,7 +204,6 @@ class Director:
                 for name, planned in progress.plans.items():
                     self._flip(progress, name, planned.target)
                 progress.flipped = True
-            self.restarting.clear()
 
     # What the user calls.
 
@@ -446,12 +453,14 @@ class Director:
                 self._current.plans = {}
 
     def _heal(self) -> None:
-        """Go back to the wanted parallelism once there are executors for it."""
-        cores = sum(e.cores for e in self._alive if e.name not in self._drained)
+        """Go back to the wanted parallelism, well spread, once there are executors for it."""
+        usable = [e for e in self._alive if e.name not in self._drained]
+        cores = sum(e.cores for e in usable)
         short = [
             name
             for name, wanted in self._parallelism.items()
-            if self._assignments[name].shards < wanted and cores > self._assignments[name].shards
+            if (self._assignments[name].shards < wanted and cores > self._assignments[name].shards)
+            or is_crowded(self._assignments[name], usable)
         ]
         if short:
             move = Move(clock.fresh_id()[:8], "recovery", "live", {}, self._report, self._cancel)

@@ -121,13 +121,20 @@ class Move:
                 "on; wait again, or cancel() it."
             )
         if self.state != "done":
-            raise MoveError(f"the {self.kind} {self.id} was {self.state}: {self.reason}")
+            was = "was" if self.state in FINAL else "is"
+            raise MoveError(f"the {self.kind} {self.id} {was} {self.state}: {self.reason}")
         return self
 
     def end(self, state: str, reason: str = "") -> None:
         """Set its final state; the first one counts."""
         if self.is_open:
             self.state, self.reason = state, reason
+            self._ended.set()
+
+    def abandon(self, reason: str) -> None:
+        """Let go of those who wait for it, without an end to it."""
+        if self.is_open:
+            self.reason = reason
             self._ended.set()
 
     def __repr__(self) -> str:

@@ -28,11 +28,12 @@ def choose_slots(
     if not usable:
         return [Slot(ANYWHERE, keeps=s if s < current.shards else None) for s in range(shards)]
     known = {e.name: e for e in usable}
+    room = {name: capacity(e, usable, shards) for name, e in known.items()}
     used = dict.fromkeys(known, 0)
     slots: list[Slot] = []
     for shard in _by_state(current):
         name = current.executor_of(shard)
-        if len(slots) < shards and name in known:
+        if len(slots) < shards and name in known and used[name] < room[name]:
             slots.append(Slot(name, known[name].speed, keeps=shard))
             used[name] += 1
     slots.sort(key=lambda slot: slot.keeps or 0)
@@ -47,6 +48,23 @@ def choose_slots(
         slots.append(Slot(name, known[name].speed, keeps=keeps))
         used[name] += 1
     return slots
+
+
+def capacity(executor: Executor, executors: Sequence[Executor], shards: int) -> int:
+    """How many of so many shards an executor has when they are spread by cores."""
+    total = sum(e.cores for e in executors)
+    return max(executor.cores, -(-shards * executor.cores // total))
+
+
+def is_crowded(current: Assignment, executors: Sequence[Executor]) -> bool:
+    """Whether some executor has more shards than it should while others have none."""
+    counts = {e.name: 0 for e in executors}
+    for shard in range(current.shards):
+        name = current.executor_of(shard)
+        if name in counts:
+            counts[name] += 1
+    crowded = any(counts[e.name] > capacity(e, executors, current.shards) for e in executors)
+    return crowded and 0 in counts.values()
 
 
 def _by_state(current: Assignment) -> list[int]:

@@ -143,6 +143,7 @@ class EpochRunner:
                 self._run(df, batch_id)
             except BaseException as error:
                 self.failure = error
+                self.director.close()
                 raise
 
     def resume(self) -> None:
