@@ -61,7 +61,7 @@ class Options:
     epochs: int = 30
     rounds: int = 2
     openings: int = 3
-    """New processes that open a state; the median counts."""
+    """New processes that open a state; the median counts. With one, only the aged state is opened."""
 
     def quick(self) -> Options:
         return replace(
@@ -123,9 +123,10 @@ class Growth:
         with Peer("statelog", self._workdir) as log:
             self._steps.step(f"{size} keys: aging by at least {2 * cycle} epochs")
             log.call("begin", location=self._location(keys), rows=self._rows(keys), seed=SEED)
-            log.call("until_merging", at_most=10 * cycle)
-            self._opened(keys, "open_unmerged_s")
-            self._steps.step(f"{size} keys: aging by at least {2 * cycle} epochs")
+            if self._options.openings > 1:
+                log.call("until_merging", at_most=10 * cycle)
+                self._opened(keys, "open_unmerged_s")
+                self._steps.step(f"{size} keys: aging by at least {2 * cycle} epochs")
             settled = log.call("settle", at_most=10 * cycle)
             aged = log.call("measure", epochs=cycle)
             log.call("save", added=str(self._added(keys)))

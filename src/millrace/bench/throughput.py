@@ -1,10 +1,10 @@
 """Keyed count beside Spark: rows per second at some sizes of state, and the time of a small epoch.
 
-Every side counts the rows of the same source per key, in a process of its own, on two cores with
-two partitions, into a sink that drops its input. First all of them count some rows over the same
-keys, and their state is compared with one Spark batch; only then are they timed, taking turns.
-State is filled before: each key exists. After the timed epochs, Millrace's final state is compared
-with a batch over everything it was given.
+Every side counts the rows of the same source per key, in a process of its own (a quick run has two
+processes for four sides), on two cores with two partitions, into a sink that drops its input. First
+all of them count some rows over the same keys, and their state is compared with one Spark batch;
+only then are they timed, taking turns. State is filled before: each key exists. After the timed
+epochs, Millrace's final state is compared with a batch over everything it was given.
 
 PySpark's `transformWithState` is slow, so it gets a smaller sample (`sample_rows.*` says how many
 rows); its figure is rows per second of that. It pays per key, and few of a sample's rows share one,
@@ -28,7 +28,7 @@ from millrace.bench._console import Steps
 from millrace.bench._contract import Result
 from millrace.bench._epochs import Epochs, add_breakdown, median_ms
 from millrace.bench._oracle import expected, same, state
-from millrace.bench._process import Peer
+from millrace.bench._process import Peer, Side
 from millrace.bench._sizes import size_name
 
 NAME = "throughput"
@@ -41,7 +41,6 @@ FASTLOG = "spark_rocksdb_fastlog"
 BAR_ROWS = 1_000_000
 SMALL = 1_000
 SMALL_KEYS = 100_000
-VERIFY_EPOCHS = 2
 FILL_ROWS = 2_500_000
 """At most this many keys are created by one epoch."""
 
@@ -63,7 +62,10 @@ class Options:
     sample_rows: int = 20_000
     full_sample: bool = True
     verify_rows: int = 10_000
-    fast_log: bool = True
+    verify_epochs: int = 2
+    sample_epochs: int = 5
+    processes: tuple[tuple[str, ...], ...] = ((MILLRACE,), (SPARK,), (CEILING,), (TWS,), (FASTLOG,))
+    """The sides of each process."""
 
     def quick(self) -> Options:
         return replace(
@@ -78,7 +80,11 @@ class Options:
             sample_rows=4_000,
             full_sample=False,
             verify_rows=2_000,
-            fast_log=False,
+            verify_epochs=1,
+            sample_epochs=2,
+            # Starting a JVM takes longer than what it is to do. The second of two gets the settings
+            # of the first, which make no difference to it.
+            processes=((MILLRACE, CEILING), (TWS, SPARK)),
         )
 
 
@@ -90,13 +96,13 @@ class Throughput:
         self._workdir = workdir
         self._steps = steps
         self._result = Result(NAME)
-        self._peers: dict[str, Peer] = {}
+        self._peers: dict[str, Side] = {}
 
     def run(self) -> Result:
         with ExitStack() as stack:
-            sides = (MILLRACE, SPARK, CEILING, TWS, *([FASTLOG] if self._options.fast_log else []))
-            for kind in sides:
-                self._peers[kind] = stack.enter_context(Peer(kind, self._workdir))
+            for kind, *guests in self._options.processes:
+                process = Peer(kind, self._workdir, guests=guests)
+                self._peers |= stack.enter_context(process).sides
             self._steps.step("starting the sides")
             for peer in self._peers.values():
                 peer.call("ready")
@@ -113,7 +119,7 @@ class Throughput:
     def _verify(self) -> None:
         """All sides count the same rows; their state must be what one batch gives."""
         keys = min(self._options.keys)
-        rows = self._options.verify_rows * VERIFY_EPOCHS
+        rows = self._options.verify_rows * self._options.verify_epochs
         self._steps.step(f"comparing the outputs: {', '.join(self._peers)}")
         tables = self._all_at_once(self._peers, self._counted)
         counts = expected(self._peers[SPARK], self._workdir, loaded=0, rows=rows, keys=keys)
@@ -123,14 +129,14 @@ class Throughput:
                 same(table, counts),
             )
 
-    def _counted(self, peer: Peer) -> pa.Table:
+    def _counted(self, peer: Side) -> pa.Table:
         """A side's counts of the rows that all of them count."""
         keys, rows = min(self._options.keys), self._options.verify_rows
-        for _ in range(VERIFY_EPOCHS):
+        for _ in range(self._options.verify_epochs):
             peer.call("once", name="verify", rows=rows, keys=keys, key="hash")
         return state(peer, "verify", self._workdir)
 
-    def _all_at_once(self, kinds: Iterable[str], do: Callable[[Peer], T]) -> dict[str, T]:
+    def _all_at_once(self, kinds: Iterable[str], do: Callable[[Side], T]) -> dict[str, T]:
         """What some sides do side by side, because it is not timed."""
         with ThreadPoolExecutor() as pool:
             started = {kind: pool.submit(do, self._peers[kind]) for kind in kinds}
@@ -139,7 +145,7 @@ class Throughput:
     def _fill(self, kinds: Iterable[str], name: str, keys: int) -> None:
         """Create every key once."""
 
-        def fill(peer: Peer) -> None:
+        def fill(peer: Side) -> None:
             left = keys
             while left:
                 rows = min(left, FILL_ROWS)
@@ -219,7 +225,7 @@ class Throughput:
         size, name = size_name(keys), f"keys-{keys}"
         self._fill((TWS,), name, keys)
         sample = self._options.sample_rows
-        kinds = [(TWS, sample, 2, 5)]
+        kinds = [(TWS, sample, 2, self._options.sample_epochs)]
         if self._options.full_sample:
             kinds.append((f"{TWS}_full", self._options.rows, 1, 2))
         for kind, rows, warm, epochs in kinds:
