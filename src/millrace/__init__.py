@@ -32,6 +32,7 @@ from millrace.processors.declarations import (
 )
 from millrace.processors.durations import days, hours, milliseconds, minutes, seconds
 from millrace.processors.processor import Processor
+from millrace.processors.shared.declarations import Broadcast, TaskState
 from millrace.processors.whole_batch import Batch, BatchProcessor, States
 from millrace.spark.session import session
 
@@ -40,6 +41,7 @@ __all__ = [
     "Aggregating",
     "Batch",
     "BatchProcessor",
+    "Broadcast",
     "Context",
     "EventTimeTimer",
     "KeyedStream",
@@ -57,6 +59,7 @@ __all__ = [
     "Sinked",
     "States",
     "Stream",
+    "TaskState",
     "Timer",
     "Value",
     "__version__",

@@ -34,6 +34,7 @@ from millrace.processors.layout import TIMER_TABLES, VALUE_KINDS, layout
 from millrace.processors.processor import Processor, declarations, timers
 from millrace.processors.rows import Arrived, drop_late, empty_rows, state_specs, unite
 from millrace.processors.session import StateSession
+from millrace.processors.shared.session import SharedStates
 from millrace.processors.sweep import sweep_of
 from millrace.state.due import DueIndex
 from millrace.state.replica import Replica
@@ -83,6 +84,7 @@ class ProcessOperator:
         self.event_time = event_time
         self._states = state_specs(declarations(processor))
         self.tables: dict[str, TableLayout] = layout(self.keys, self._states)
+        self._shared = SharedStates(name, processor)
         self._domains = sorted({t.time for t in timers(processor).values()})
         self._due = {domain: DueIndex("time") for domain in self._domains}
 
@@ -120,7 +122,8 @@ class ProcessOperator:
         groups: Int64Array,
         moment: Moment,
     ) -> Change:
-        rows, late = drop_late(rows, moment, self.event_time)
+        shared = self._shared.open(rows, replicas, groups, moment)
+        rows, late = drop_late(shared.rows, moment, self.event_time)
         arrived = Arrived(rows)
         due = self._find_due(replicas, groups, moment)
         hi, lo, position = unite(
@@ -130,13 +133,16 @@ class ProcessOperator:
         with_rows = position[: len(arrived.hi)]
         keys = Keys(hi, lo, self._key_objects(replicas[""], addresses, arrived, with_rows))
         session = StateSession(self.processor, replicas, self.tables, keys, addresses, moment)
+        shared.bind(session.processor)
         runner = _Runner(self, session, moment)
         runner.process(arrived, with_rows, self._row_source(rows, arrived))
         runner.fire(self._calls(due, position[len(arrived.hi) :]))
         session.close()
+        shared.close()
         with runner.explaining():
             changes = session.changes()
         changed = {table: TableChange(c.rows, c.added, c.removed) for table, c in changes.items()}
+        changed |= shared.changes()
         return Change(changed, runner.output(), {"late": late, "expired": session.expired})
 
     def _find_due(
@@ -202,7 +208,7 @@ class ProcessOperator:
         return sweep_of(table, self._states, moment)
 
     def no_rows(self) -> pa.Table:
-        return empty_rows(self.keys, self.fields, self.event_time)
+        return empty_rows(self.keys, self.fields, self.event_time, self._shared.fields())
 
     def show(self, state: pa.RecordBatch) -> pa.RecordBatch:
         """The main table's keys and values."""

@@ -68,7 +68,12 @@ def drop_late(rows: pa.Table, moment: Moment, event_time: str | None) -> tuple[p
     return kept, rows.num_rows - kept.num_rows
 
 
-def empty_rows(keys: Sequence[Key], fields: Sequence[Key], event_time: str | None) -> pa.Table:
+def empty_rows(
+    keys: Sequence[Key],
+    fields: Sequence[Key],
+    event_time: str | None,
+    more: Sequence[pa.Field] = (),
+) -> pa.Table:
     """No rows, with the columns that rows have."""
     schema = [pa.field(HI, pa.int64()), pa.field(LO, pa.int64()), pa.field(PART, pa.int32())]
     for prefix, described in (("_k", keys), ("_c", fields)):
@@ -78,7 +83,7 @@ def empty_rows(keys: Sequence[Key], fields: Sequence[Key], event_time: str | Non
         ]
     if event_time is not None:
         schema.append(pa.field(EVENT, pa.int64()))
-    return pa.schema(schema).empty_table()
+    return pa.schema([*schema, *more]).empty_table()
 
 
 def state_specs(declared: Mapping[str, Any]) -> list[dict[str, Any]]:

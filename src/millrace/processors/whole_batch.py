@@ -30,6 +30,10 @@ from millrace.processors.declarations import ON_READ_AND_WRITE, Value
 from millrace.processors.layout import layout
 from millrace.processors.processor import check_placement, declarations, fresh_copy
 from millrace.processors.rows import Arrived, drop_late, empty_rows, state_specs
+from millrace.processors.shared.broadcast import BroadcastHandle
+from millrace.processors.shared.declarations import SharedDeclaration
+from millrace.processors.shared.session import SharedStates
+from millrace.processors.shared.task import TaskHandle
 from millrace.processors.sweep import sweep_of
 from millrace.processors.tables import EXPIRES
 from millrace.state.replica import Replica
@@ -85,9 +89,15 @@ class Batch:
 class States:
     """The Value states of the batch's keys, as columns: `state["mean"]` is one entry per key."""
 
-    def __init__(self, columns: dict[str, pa.Array], types_: dict[str, pa.DataType]) -> None:
+    def __init__(
+        self,
+        columns: dict[str, pa.Array],
+        types_: dict[str, pa.DataType],
+        shared: Mapping[str, BroadcastHandle | TaskHandle],
+    ) -> None:
         self._columns = columns
         self._types = types_
+        self._shared = shared
         self.changed: set[str] = set()
         self.read: set[str] = set()
 
@@ -95,11 +105,18 @@ class States:
         if name not in self._columns:
             raise StateAccessError(
                 f"there is no state {name!r}; the processor declares "
-                f"{', '.join(map(repr, self._columns)) or 'none'}."
+                f"{', '.join(map(repr, [*self._columns, *self._shared])) or 'none'}."
             )
 
-    def __getitem__(self, name: str) -> pa.Array:
-        """An Arrow array; NULL where a key has no value yet."""
+    def __getitem__(self, name: str) -> Any:
+        """An Arrow array; NULL where a key has no value yet.
+
+        Of a broadcast state, an Arrow table with the columns `key` and `value`; of a task state,
+        its value.
+        """
+        shared = self._shared.get(name)
+        if shared is not None:
+            return shared.to_arrow() if isinstance(shared, BroadcastHandle) else shared.get()
         self._check(name)
         self.read.add(name)
         return self._columns[name]
@@ -113,7 +130,11 @@ class States:
         return array.copy()
 
     def __setitem__(self, name: str, values: Column) -> None:
-        """Replace the state of all keys of the batch; NULL clears it."""
+        """Replace the state of all keys of the batch, or a task state; NULL clears it."""
+        shared = self._shared.get(name)
+        if shared is not None:
+            shared.set(values)
+            return
         self._check(name)
         expected = len(self._columns[name])
         column = _as_array(values, self._types[name], f"state {name!r}")
@@ -146,7 +167,9 @@ class _Stored:
                 self.expired += pc.sum(pc.and_(over, column.is_valid())).as_py() or 0
                 self.columns[name] = pc.if_else(over, pa.scalar(None, column.type), column)
 
-    def view(self, values: Mapping[str, Value]) -> States:
+    def view(
+        self, values: Mapping[str, Value], shared: Mapping[str, BroadcastHandle | TaskHandle]
+    ) -> States:
         """What the processor sees: defaults in the place of missing values."""
         columns = dict(self.columns)
         for name, declaration in values.items():
@@ -154,7 +177,7 @@ class _Stored:
                 what = f"the default of state {name!r}"
                 default = to_arrow([declaration.default], columns[name].type, what)[0]
                 columns[name] = pc.coalesce(columns[name], default)
-        return States(columns, {name: column.type for name, column in columns.items()})
+        return States(columns, {name: column.type for name, column in columns.items()}, shared)
 
 
 class WholeBatchOperator:
@@ -178,7 +201,8 @@ class WholeBatchOperator:
         self.output_schema = output
         self.event_time = event_time
         check_placement(processor)
-        declared = declarations(processor)
+        every = declarations(processor)
+        declared = {n: d for n, d in every.items() if not isinstance(d, SharedDeclaration)}
         for state, declaration in declared.items():
             if type(declaration) is not Value:
                 raise StateAccessError(
@@ -186,7 +210,8 @@ class WholeBatchOperator:
                     "has Value states only. Use a mr.Processor for lists, maps, sets and timers."
                 )
         self._values: dict[str, Value] = {n: d for n, d in declared.items() if isinstance(d, Value)}
-        self._states = state_specs(self._values)
+        self._shared = SharedStates(name, processor)
+        self._states = state_specs(every)
         self.tables: dict[str, TableLayout] = layout(self.keys, self._states)
 
     def spec(self) -> dict[str, Any]:
@@ -203,7 +228,7 @@ class WholeBatchOperator:
         return bytes(dumps((WholeBatchOperator, (*parts, self.event_time))))
 
     def no_rows(self) -> pa.Table:
-        return empty_rows(self.keys, self.fields, self.event_time)
+        return empty_rows(self.keys, self.fields, self.event_time, self._shared.fields())
 
     def sweep(self, table: str, moment: Moment) -> Sweep | None:
         return sweep_of(table, self._states, moment)
@@ -214,14 +239,15 @@ class WholeBatchOperator:
     def apply(
         self, replicas: dict[str, Replica], rows: pa.Table, groups: Int64Array, moment: Moment
     ) -> Change:
-        rows, late = drop_late(rows, moment, self.event_time)
+        shared = self._shared.open(rows, replicas, groups, moment)
+        rows, late = drop_late(shared.rows, moment, self.event_time)
         main = replicas[MAIN]
         arrived = Arrived(rows)
         if not rows.num_rows:
-            return Change({}, self._output(None), {"late": late})
+            return Change(shared.changes(), self._output(None), {"late": late})
         addresses = main.find(arrived.hi, arrived.lo)
         stored = _Stored(main, addresses, self._values, moment)
-        state = stored.view(self._values)
+        state = stored.view(self._values, shared.handles)
         keys = pa.table(
             {
                 k.name: types.conform(rows.column(f"_k{i}"), types.arrow_type(k.type, k.name)).take(
@@ -254,6 +280,8 @@ class WholeBatchOperator:
         changes = self._changes(main, addresses, arrived, keys, stored, state, moment)
         # What expired is gone with the rows that are written.
         expired = stored.expired if changes else 0
+        shared.close()
+        changes |= shared.changes()
         return Change(changes, self._output(result), {"late": late, "expired": expired})
 
     def _changes(

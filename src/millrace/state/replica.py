@@ -414,6 +414,11 @@ class Replica:
         return SectionData(first, self.version, covers, groups[full], counts[full], batch)
 
     @property
+    def most_rows(self) -> int:
+        """No more rows than this; fewer if some were changed since the last merge."""
+        return int(self._base_rows.sum() + self._index.counts.sum())
+
+    @property
     def heap_bytes(self) -> int:
         """Memory of this process alone: the indexes and the directories."""
         chains = self._owners.bytes if self._owners is not None else 0
