@@ -22,7 +22,8 @@ from millrace.log import Journal, open_store
 from millrace.log.journal import IDENTITY, SPARK_FOLDER
 from millrace.operators import check_change
 from millrace.spark.bookkeeping import checkpoint_files
-from millrace.spark.epoch import EpochRunner, OperatorStep, RunnerOptions, Step
+from millrace.spark.broadcast import unite
+from millrace.spark.epoch import EpochRunner, OperatorStep, RunnerOptions, Step, sides_of
 from millrace.spark.failures import unwrapped
 from millrace.spark.heartbeat import with_heartbeat
 from millrace.spark.session import check_session, check_versions
@@ -186,6 +187,7 @@ def start_query(
     operators = [s.operator for s in steps if isinstance(s, OperatorStep)]
     ends_by_itself = bool({"availableNow", "once"} & trigger_options.keys())
     beats = any(op.runs_without_rows for op in operators) and not ends_by_itself
+    source = unite(source, sides_of(steps))
     if beats:
         source = with_heartbeat(source)
     writer = source.writeStream.foreachBatch(runner).option(

@@ -7,7 +7,7 @@ names are resolved against the streaming DataFrame's schema.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -31,7 +31,9 @@ from millrace.operators.aggregate import AggregateOperator, AggregateSpec, Key
 from millrace.operators.functions import Aggregate
 from millrace.processors.making import make_operator
 from millrace.processors.processor import Processor
+from millrace.processors.shared.session import broadcasts
 from millrace.processors.whole_batch import BatchProcessor
+from millrace.spark.broadcast import BroadcastExchange, Side, make_side
 from millrace.spark.epoch import OperatorStep, Step, TransformStep
 from millrace.spark.exchange import AggregateExchange, RowExchange
 from millrace.spark.sinks import BatchFunction, ForEachBatch, Sink, make_sink
@@ -188,11 +190,13 @@ class KeyedStream:
         output: str | T.StructType,
         *,
         name: str | None = None,
+        broadcast: Mapping[str, KeyedStream] | None = None,
     ) -> Stream:
         """Run a processor's code, per key or on whole batches; emits what it yields.
 
         `output` is the schema of the rows it yields, such as `"user string, visits long"`. `name`
-        identifies the operator's state in the location, across restarts.
+        identifies the operator's state in the location, across restarts. `broadcast` has a stream
+        for each of the processor's broadcast states: `{"rules": mr.stream(df).key_by("shop")}`.
         """
         steps = self._upstream._steps
         operator_name = self._check_name(name or f"process-{len(steps) + 1}")
@@ -200,12 +204,14 @@ class KeyedStream:
         fields = [Key(f.name, f.dataType) for f in self._upstream._schema.fields]
         event_time = self._upstream._event_time
         operator = make_operator(operator_name, self._keys, fields, processor, schema, event_time)
-        exchange = RowExchange(
+        sides = _sides(operator_name, processor, broadcast or {})
+        parts = (
             [(_column(k.name), k.type) for k in self._keys],
             [_column(f.name) for f in fields],
             None if event_time is None else _column(event_time),
         )
-        step = OperatorStep(operator, exchange, operator.code())
+        exchange = BroadcastExchange(*parts, sides) if sides else RowExchange(*parts)
+        step = OperatorStep(operator, exchange, operator.code(), sides=sides)
         return Stream(self._upstream._source, schema, (*steps, step))
 
     def _input(
@@ -282,6 +288,39 @@ class Sinked:
             memory=memory,
             query_name=query_name,
         )
+
+
+def _sides(
+    operator: OperatorName,
+    processor: Processor | BatchProcessor,
+    given: Mapping[str, Any],
+) -> tuple[Side, ...]:
+    """The streams of a processor's broadcast states, in the order of their declaration."""
+    declared = broadcasts(processor)
+    for state in given:
+        if state not in declared:
+            raise UsageError(
+                f"broadcast={{{state!r}: ...}} of operator {operator!r}: "
+                f"{type(processor).__name__} declares no broadcast state {state!r}; it declares "
+                f"{', '.join(map(repr, declared)) or 'none'}."
+            )
+    sides = []
+    for state, declaration in declared.items():
+        keyed = given.get(state)
+        if not isinstance(keyed, KeyedStream):
+            got = "no stream" if keyed is None else f"a {type(keyed).__name__}"
+            raise UsageError(
+                f"{type(processor).__name__} declares the broadcast state {state!r}, and process() "
+                f"of operator {operator!r} got {got} for it. Give one by its key: "
+                f"broadcast={{{state!r}: mr.stream(df).key_by('column')}}."
+            )
+        if keyed._upstream._steps:
+            raise UsageError(
+                f"broadcast={{{state!r}: ...}} of operator {operator!r}: the stream must come "
+                "straight from a source, without an operator in between."
+            )
+        sides.append(make_side(operator, declaration, keyed._upstream._source, keyed._keys))
+    return tuple(sides)
 
 
 def _check_frame(df: object) -> None:

@@ -26,6 +26,7 @@ from millrace.log import Journal, OperatorCommit, Trail
 from millrace.log.retention import collect
 from millrace.operators import Operator
 from millrace.operators.operator import MAIN, table_name
+from millrace.spark.broadcast import Side, input_of
 from millrace.spark.report import ReportParam, ShardReport
 from millrace.spark.session import BATCH_SETTINGS
 from millrace.spark.shard import ShardTask, encode_moment, shard_function
@@ -50,9 +51,16 @@ class OperatorStep:
     """The operator itself, for those that a spec does not describe completely."""
     first: Callable[[DataFrame, Assignment], DataFrame] | None = None
     """The exchange of the location's very first epoch, if it brings more than the batch."""
+    sides: tuple[Side, ...] = ()
+    """The streams of the operator's broadcast states."""
 
 
 Step = TransformStep | OperatorStep
+
+
+def sides_of(steps: tuple[Step, ...]) -> list[Side]:
+    """The broadcast streams of a query, in the order of its operators."""
+    return [side for step in steps if isinstance(step, OperatorStep) for side in step.sides]
 
 
 @dataclass(frozen=True)
@@ -122,6 +130,7 @@ class EpochRunner:
         self._sink = sink
         self._options = options
         self._batch_times = batch_times
+        self._sides = sides_of(steps)
         self._operators = [s.operator for s in steps if isinstance(s, OperatorStep)]
         self._specs = {op.name: op.spec() for op in self._operators}
         self._spec_texts = {n: json.dumps(s, sort_keys=True) for n, s in self._specs.items()}
@@ -208,11 +217,13 @@ class EpochRunner:
         crashpoints.reach(crashpoints.BEFORE_COMMIT, epoch)
 
     def _plan(self, df: DataFrame, moment: str) -> DataFrame:
+        batch = df
         for step in self._steps:
             if isinstance(step, TransformStep):
                 df = step.function(df)
             else:
-                df = self._plan_operator(step, df, moment)
+                rows = input_of(step.sides, self._sides, df, batch)
+                df = self._plan_operator(step, rows, moment)
         return df
 
     def _plan_operator(self, step: OperatorStep, df: DataFrame, moment: str) -> DataFrame:
