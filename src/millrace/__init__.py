@@ -33,6 +33,7 @@ from millrace.processors.declarations import (
 from millrace.processors.durations import days, hours, milliseconds, minutes, seconds
 from millrace.processors.outputs import SideOutput
 from millrace.processors.processor import Processor
+from millrace.processors.shared.declarations import Broadcast, TaskState
 from millrace.processors.whole_batch import Batch, BatchProcessor, States
 from millrace.spark.session import session
 
@@ -41,6 +42,7 @@ __all__ = [
     "Aggregating",
     "Batch",
     "BatchProcessor",
+    "Broadcast",
     "Context",
     "EventTimeTimer",
     "KeyedStream",
@@ -59,6 +61,7 @@ __all__ = [
     "Sinked",
     "States",
     "Stream",
+    "TaskState",
     "Timer",
     "Value",
     "__version__",

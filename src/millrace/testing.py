@@ -7,6 +7,8 @@
     harness.send([{"user": "ann", "page": "/", "at": noon}])
     harness.advance_watermark(noon + mr.minutes(31))      # timers fire, late rows are late
 
+Broadcast rows come along: `harness.send(rows, broadcast={"rules": {"key": value}})`.
+
 Each call is an epoch and returns the rows it emitted: as a list those of the main output, with
 `.side("alerts")` those of a side output, with `.late()` the input rows that were too late. State
 goes through the same tables, segments and merges as in a query; only Spark is missing.
@@ -15,8 +17,8 @@ goes through the same tables, segments and merges as in a query; only Spark is m
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,15 +34,20 @@ from millrace.keygroups import Assignment, groups_of
 from millrace.log import Journal, OperatorCommit, SegmentEntry, open_store
 from millrace.log.segment import HI, LO, segment_path
 from millrace.operators.aggregate import PART, Key
-from millrace.operators.operator import MAIN, Change, Moment, table_name
+from millrace.operators.operator import MAIN, Change, Moment, runs_every_epoch, table_name
 from millrace.processors.convert import encode_key, from_us, to_arrow, to_python, to_us
 from millrace.processors.making import make_operator
 from millrace.processors.outputs import LATE
 from millrace.processors.processor import Processor
 from millrace.processors.rows import EVENT, IS_INITIAL
+from millrace.processors.shared.broadcast import KEY, VALUE
+from millrace.processors.shared.session import broadcasts, side_column, side_type
 from millrace.processors.whole_batch import BatchProcessor
 from millrace.state.replica import Replica
 from millrace.state.writing import compose_segment
+
+Broadcasts: TypeAlias = Mapping[str, Mapping[Any, Any] | Iterable[tuple[Any, Any]]]
+"""Broadcast rows by state: keys and values, in order."""
 
 _NAME = OperatorName("tested")
 _KEY_GROUPS = 16
@@ -138,12 +145,18 @@ class Harness:
         """The processing time of the next epoch."""
         return from_us(self._time_us)
 
-    def send(self, rows: Iterable[dict[str, Any]] = ()) -> Emitted:
-        """Run an epoch with these rows; returns what it emitted."""
+    def send(
+        self, rows: Iterable[dict[str, Any]] = (), *, broadcast: Broadcasts | None = None
+    ) -> Emitted:
+        """Run an epoch with these rows; returns what it emitted.
+
+        `broadcast` has the broadcast rows of the epoch, by state: a dict or a list of keys and
+        values; None as a value removes the entry.
+        """
         table = self._table(list(rows))
         if self._trail.epoch == 0 and self._initial:
             table = pa.concat_tables([self._initial_table(), table], promote_options="default")
-        output, sides, counters = self._epoch(table)
+        output, sides, counters = self._epoch(table, self._broadcast_rows(broadcast or {}))
         for name, count in counters.items():
             self.counters[name] = self.counters.get(name, 0) + count
         return Emitted(_listed(output), {name: _listed(rows) for name, rows in sides.items()})
@@ -162,7 +175,7 @@ class Harness:
         return self.send()
 
     def state(self, name: str = MAIN) -> list[dict[str, Any]]:
-        """The rows of the main table, or of a list, map, set or timer table."""
+        """The rows of the main table, or of a list, map, set, timer or shared table."""
         if name not in self._operator.tables:
             known = ", ".join(repr(table) for table in self._operator.tables if table)
             raise UsageError(f"there is no table {name!r}; there are the main one, {known}.")
@@ -184,7 +197,8 @@ class Harness:
     def _follow(self, replicas: dict[str, Replica], groups: npt.NDArray[np.int64]) -> None:
         for table, replica in replicas.items():
             log = self._trail.operator(table_name(_NAME, table))
-            replica.follow(log, self._trail.epoch, groups)
+            everywhere = self._operator.tables[table].everywhere
+            replica.follow(log, self._trail.epoch, self._every if everywhere else groups)
 
     def _table(self, rows: list[dict[str, Any]]) -> pa.Table:
         operator = self._operator
@@ -214,9 +228,38 @@ class Harness:
         columns[PART] = pa.array(np.zeros(len(rows), np.int32))
         return columns
 
-    def _epoch(self, rows: pa.Table) -> tuple[pa.Table, dict[str, pa.Table], dict[str, int]]:
+    def _broadcast_rows(self, broadcast: Broadcasts) -> pa.Table:
+        """Broadcast rows as every shard gets them."""
+        declared = broadcasts(self._operator.processor)
+        for name in broadcast:
+            if name not in declared:
+                raise UsageError(
+                    f"broadcast={{{name!r}: ...}}: the processor declares no such broadcast state; "
+                    f"it declares {', '.join(map(repr, declared)) or 'none'}."
+                )
+        nothing = self._operator.no_rows()
+        parts = [nothing]
+        for number, (name, declaration) in enumerate(declared.items()):
+            given = broadcast.get(name, ())
+            items = list(given.items() if isinstance(given, Mapping) else given)
+            pairs = [dict(zip((KEY, VALUE), item, strict=True)) for item in items]
+            side = to_arrow(pairs, side_type(declaration), f"a row of broadcast state {name!r}")
+            # Nothing but the state's own column; columns that must have a value, have zero.
+            columns = {
+                field.name: pa.nulls(len(pairs), field.type)
+                if field.name not in (HI, LO, PART)
+                else pa.array(np.zeros(len(pairs)), field.type)
+                for field in nothing.schema
+            }
+            columns[side_column(number)] = side
+            parts.append(pa.table(columns, schema=nothing.schema))
+        return pa.concat_tables(parts)
+
+    def _epoch(
+        self, rows: pa.Table, broadcast: pa.Table
+    ) -> tuple[pa.Table, dict[str, pa.Table], dict[str, int]]:
         epoch = Epoch(self._trail.epoch + 1)
-        moment = Moment(epoch, self._time_us, self._watermark_us)
+        moment = Moment(epoch, self._time_us, self._watermark_us, assignment=self._assignment)
         hi = np.asarray(rows.column(HI).to_numpy()).view(np.uint64)
         owner = np.asarray(self._assignment.owners)[groups_of(hi, _KEY_GROUPS)]
         segments: dict[OperatorName, list[SegmentEntry]] = {}
@@ -228,7 +271,8 @@ class Harness:
         counters: dict[str, int] = {}
         for shard in range(self._assignment.shards):
             part = rows.filter(pa.array(owner == shard))
-            if not part.num_rows and not self._operator.runs_without_rows and shard:
+            part = pa.concat_tables([part, broadcast], promote_options="default")
+            if not part.num_rows and not runs_every_epoch(self._operator) and shard:
                 continue
             change = self._shard(Shard(shard), part, moment, segments)
             outputs.append(change.output)
@@ -304,6 +348,8 @@ def run(
     watermark: dt.datetime | None = None,
     initial_state: Iterable[dict[str, Any]] | None = None,
     initial_schema: str | T.StructType | None = None,
+    broadcast: Broadcasts | None = None,
+    shards: int = 1,
 ) -> Emitted:
     """What a processor emits for some rows in one epoch, and then, if given, at a watermark."""
     harness = Harness(
@@ -312,10 +358,11 @@ def run(
         schema=schema,
         output=output,
         event_time=event_time,
+        shards=shards,
         initial_state=initial_state,
         initial_schema=initial_schema,
     )
-    emitted = harness.send(rows)
+    emitted = harness.send(rows, broadcast=broadcast)
     if watermark is not None:
         emitted = emitted.then(harness.advance_watermark(watermark))
     return emitted

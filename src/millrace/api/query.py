@@ -25,6 +25,7 @@ from millrace.operators import Operator, check_change
 from millrace.reconfigure.director import DirectorOptions
 from millrace.reconfigure.moves import Move
 from millrace.spark.bookkeeping import checkpoint_files
+from millrace.spark.broadcast import unite
 from millrace.spark.epoch import EpochRunner, RunnerOptions
 from millrace.spark.failures import unwrapped
 from millrace.spark.heartbeat import with_heartbeat
@@ -261,6 +262,7 @@ def start_query(
     runner = EpochRunner(spark, journal, pipeline, assignments, options, places, times)
     ends_by_itself = bool({"availableNow", "once"} & trigger_options.keys())
     beats = any(op.runs_without_rows for op in pipeline.operators) and not ends_by_itself
+    source = unite(source, pipeline.sides)
     if beats:
         source = with_heartbeat(source)
     writer = source.writeStream.foreachBatch(runner).option(

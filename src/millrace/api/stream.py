@@ -36,8 +36,10 @@ from millrace.operators.operator import Operator
 from millrace.processors.making import make_operator
 from millrace.processors.outputs import LATE
 from millrace.processors.processor import Processor
+from millrace.processors.shared.session import broadcasts
 from millrace.processors.whole_batch import BatchProcessor
 from millrace.reconfigure.director import DirectorOptions
+from millrace.spark.broadcast import BroadcastExchange, Side, make_side
 from millrace.spark.exchange import AggregateExchange, RowExchange
 from millrace.spark.initial import InitialExchange
 from millrace.spark.pipeline import Path, Pipeline
@@ -232,12 +234,15 @@ class KeyedStream:
         *,
         name: str | None = None,
         initial_state: DataFrame | None = None,
+        broadcast: Mapping[str, KeyedStream] | None = None,
     ) -> Stream:
         """Run a processor's code, per key or on whole batches; emits what it yields.
 
         `output` is the schema of the rows it yields, such as `"user string, visits long"`. `name`
         identifies the operator's state in the location, across restarts. `initial_state` is a batch
-        DataFrame that the state of a new location begins with; see `on_initial_state`.
+        DataFrame that the state of a new location begins with; see `on_initial_state`. `broadcast`
+        has a stream for each of the processor's broadcast states:
+        `{"rules": mr.stream(df).key_by("shop")}`.
         """
         steps = self._upstream._steps
         operator_name = self._check_name(name or f"process-{len(steps) + 1}")
@@ -251,6 +256,7 @@ class KeyedStream:
         keys = [(_column(k.name), k.type) for k in self._keys]
         columns = [(_column(f.name), f.type) for f in fields]
         event = None if event_time is None else _column(event_time)
+        sides = _sides(operator_name, processor, broadcast or {})
         first = None
         if initial_state is not None:
             first = InitialExchange(
@@ -261,9 +267,11 @@ class KeyedStream:
                 [column for column, _ in keys],
                 operator.initial,
                 [_column(c.name) for c in operator.initial],
+                sides,
             )
-        exchange = RowExchange(keys, [column for column, _ in columns], event)
-        step = OperatorStep(operator, exchange, operator.code(), first)
+        parts = (keys, [column for column, _ in columns], event)
+        exchange = BroadcastExchange(*parts, sides) if sides else RowExchange(*parts)
+        step = OperatorStep(operator, exchange, operator.code(), first, sides)
         return Stream(self._upstream._source, schema, (*steps, step))
 
     def _input(
@@ -382,6 +390,39 @@ def _natural(name: str, value: object) -> int:
     if type(value) is not int or value < 0:
         raise UsageError(f"{name}={value!r}: it must be a whole number, 0 or more.")
     return value
+
+
+def _sides(
+    operator: OperatorName,
+    processor: Processor | BatchProcessor,
+    given: Mapping[str, Any],
+) -> tuple[Side, ...]:
+    """The streams of a processor's broadcast states, in the order of their declaration."""
+    declared = broadcasts(processor)
+    for state in given:
+        if state not in declared:
+            raise UsageError(
+                f"broadcast={{{state!r}: ...}} of operator {operator!r}: "
+                f"{type(processor).__name__} declares no broadcast state {state!r}; it declares "
+                f"{', '.join(map(repr, declared)) or 'none'}."
+            )
+    sides = []
+    for state, declaration in declared.items():
+        keyed = given.get(state)
+        if not isinstance(keyed, KeyedStream):
+            got = "no stream" if keyed is None else f"a {type(keyed).__name__}"
+            raise UsageError(
+                f"{type(processor).__name__} declares the broadcast state {state!r}, and process() "
+                f"of operator {operator!r} got {got} for it. Give one by its key: "
+                f"broadcast={{{state!r}: mr.stream(df).key_by('column')}}."
+            )
+        if keyed._upstream._steps:
+            raise UsageError(
+                f"broadcast={{{state!r}: ...}} of operator {operator!r}: the stream must come "
+                "straight from a source, without an operator in between."
+            )
+        sides.append(make_side(operator, declaration, keyed._upstream._source, keyed._keys))
+    return tuple(sides)
 
 
 def _check_frame(df: object) -> None:

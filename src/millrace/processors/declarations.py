@@ -211,7 +211,7 @@ class Map(StateDeclaration):
         ttl_refresh: str = ON_WRITE,
     ) -> None:
         super().__init__(ttl, ttl_time, ttl_refresh)
-        self.key_type = _entry_key("Map", key_type)
+        self.key_type = entry_key("Map", key_type)
         self.value_type = parse_type(value_type)
 
     def types(self) -> list[T.DataType]:
@@ -232,13 +232,13 @@ class Set(StateDeclaration):
         ttl_refresh: str = ON_WRITE,
     ) -> None:
         super().__init__(ttl, ttl_time, ttl_refresh)
-        self.type = _entry_key("Set", type)
+        self.type = entry_key("Set", type)
 
     def types(self) -> list[T.DataType]:
         return [self.type]
 
 
-def _entry_key(kind: str, type: str | T.DataType) -> T.DataType:
+def entry_key(kind: str, type: str | T.DataType) -> T.DataType:
     """The type of a map's keys or a set's members: anything but a map, which has no order."""
     parsed = parse_type(type)
     pending = [parsed]

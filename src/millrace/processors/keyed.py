@@ -17,6 +17,7 @@ from millrace.processors.layout import VALUE_KINDS, layout
 from millrace.processors.outputs import LATE, late_rows, side_schemas
 from millrace.processors.processor import declarations
 from millrace.processors.rows import empty_rows, state_specs
+from millrace.processors.shared.session import SharedStates
 from millrace.processors.sweep import sweep_of
 from millrace.state.writing import Sweep
 
@@ -47,6 +48,7 @@ class KeyedOperator:
         self._program = processor
         self._states = state_specs(declarations(processor))
         self.tables: dict[str, TableLayout] = layout(self.keys, self._states)
+        self._shared = SharedStates(name, processor)
 
     def spec(self) -> dict[str, Any]:
         return {
@@ -66,7 +68,7 @@ class KeyedOperator:
         return (*parts, self.event_time, self.initial)
 
     def no_rows(self) -> pa.Table:
-        return empty_rows(self.keys, self.fields, self.event_time)
+        return empty_rows(self.keys, self.fields, self.event_time, self._shared.fields())
 
     def sweep(self, table: str, moment: Moment) -> Sweep | None:
         return sweep_of(table, self._states, moment)

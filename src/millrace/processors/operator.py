@@ -1,10 +1,11 @@
 """The process operator: a user's processor over the keys of a shard.
 
-In one epoch a shard (1) sets late rows aside, (2) finds the timers that are due, (3) loads the main
-rows of all touched keys at once, (4) calls `process` for every key with rows, in order of
-fingerprint, (5) calls `on_timer` for the due timers that are still set, in order of time, and (6)
-collects what changed. A timer fires once: firing removes it in the same epoch that emits its
-output. In the very first epoch `on_initial_state` comes before `process`, for the keys it is about.
+In one epoch a shard (1) opens the shared states and sets late rows aside, (2) finds the timers that
+are due, (3) loads the main rows of all touched keys at once, (4) calls `process` for every key with
+rows, in order of fingerprint, (5) calls `on_timer` for the due timers that are still set, in order
+of time, and (6) collects what changed. A timer fires once: firing removes it in the same epoch that
+emits its output. In the very first epoch `on_initial_state` comes before `process`, for the keys it
+is about.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class ProcessOperator(KeyedOperator):
         groups: Int64Array,
         moment: Moment,
     ) -> Change:
-        initial, rows = split_initial(rows)
+        shared = self._shared.open(rows, replicas, groups, moment)
+        initial, rows = split_initial(shared.rows)
         rows, late = split_late(rows, moment, self.event_time)
         begun, arrived = Arrived(initial), Arrived(rows)
         due = self._find_due(replicas, groups, moment)
@@ -110,6 +112,7 @@ class ProcessOperator(KeyedOperator):
         touched = [(begun, position[:first]), (arrived, position[first:second])]
         keys = Keys(hi, lo, self._key_objects(replicas[""], addresses, touched))
         session = StateSession(self.processor, replicas, self.tables, keys, addresses, moment)
+        shared.bind(session.processor)
         runner = _Runner(self, session, moment)
         runner.call(INITIAL, begun, position[:first], self._row_source(begun, "_i", self.initial))
         runner.call(
@@ -117,12 +120,14 @@ class ProcessOperator(KeyedOperator):
         )
         runner.fire(self._calls(due, position[second:]))
         session.close()
+        shared.close()
         runner.close()
         with runner.explaining():
             changes = session.changes()
         expired = session.expired
         session.release()
         changed = {table: TableChange(c.rows, c.added, c.removed) for table, c in changes.items()}
+        changed |= shared.changes()
         counters = {"late": late.num_rows, "expired": expired}
         return Change(changed, runner.output(), counters, runner.sides() | self._late(late))
 

@@ -78,7 +78,12 @@ def split_late(rows: pa.Table, moment: Moment, event_time: str | None) -> tuple[
     return rows.filter(fresh), rows.filter(pc.invert(fresh))
 
 
-def empty_rows(keys: Sequence[Key], fields: Sequence[Key], event_time: str | None) -> pa.Table:
+def empty_rows(
+    keys: Sequence[Key],
+    fields: Sequence[Key],
+    event_time: str | None,
+    more: Sequence[pa.Field] = (),
+) -> pa.Table:
     """No rows, with the columns that rows have."""
     schema = [pa.field(HI, pa.int64()), pa.field(LO, pa.int64()), pa.field(PART, pa.int32())]
     for prefix, described in (("_k", keys), ("_c", fields)):
@@ -88,7 +93,7 @@ def empty_rows(keys: Sequence[Key], fields: Sequence[Key], event_time: str | Non
         ]
     if event_time is not None:
         schema.append(pa.field(EVENT, pa.int64()))
-    return pa.schema(schema).empty_table()
+    return pa.schema([*schema, *more]).empty_table()
 
 
 def state_specs(declared: Mapping[str, Any]) -> list[dict[str, Any]]:

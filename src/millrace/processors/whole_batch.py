@@ -31,6 +31,9 @@ from millrace.processors.keyed import KeyedOperator
 from millrace.processors.outputs import BatchOutlet, column_batch, side_outputs
 from millrace.processors.processor import INITIAL, check_placement, declarations, fresh_copy
 from millrace.processors.rows import Arrived, split_initial, split_late, unite
+from millrace.processors.shared.broadcast import BroadcastHandle
+from millrace.processors.shared.declarations import SharedDeclaration
+from millrace.processors.shared.session import SharedHandles
 from millrace.processors.tables import EXPIRES
 from millrace.state.replica import Replica
 
@@ -40,7 +43,7 @@ Column: TypeAlias = Any
 
 
 class BatchProcessor:
-    """Logic per shard and epoch. States are class attributes, all of them `mr.Value`."""
+    """Logic per shard and epoch. States are class attributes: `mr.Value`, and shared ones."""
 
     def process(self, batch: Batch, state: States, ctx: Context) -> Any:
         """Return the output: an Arrow table, or a dict of columns, or None."""
@@ -96,9 +99,15 @@ class Batch:
 class States:
     """The Value states of the batch's keys, as columns: `state["mean"]` is one entry per key."""
 
-    def __init__(self, columns: dict[str, pa.Array], types_: dict[str, pa.DataType]) -> None:
+    def __init__(
+        self,
+        columns: dict[str, pa.Array],
+        types_: dict[str, pa.DataType],
+        shared: SharedHandles,
+    ) -> None:
         self._columns = columns
         self._types = types_
+        self._shared = shared
         self.changed: set[str] = set()
         self.read: set[str] = set()
 
@@ -106,11 +115,18 @@ class States:
         if name not in self._columns:
             raise StateAccessError(
                 f"there is no state {name!r}; the processor declares "
-                f"{', '.join(map(repr, self._columns)) or 'none'}."
+                f"{', '.join(map(repr, [*self._columns, *self._shared])) or 'none'}."
             )
 
-    def __getitem__(self, name: str) -> pa.Array:
-        """An Arrow array; NULL where a key has no value yet."""
+    def __getitem__(self, name: str) -> Any:
+        """An Arrow array; NULL where a key has no value yet.
+
+        Of a broadcast state, an Arrow table with the columns `key` and `value`; of a task state,
+        its value.
+        """
+        shared = self._shared.get(name)
+        if shared is not None:
+            return shared.to_arrow() if isinstance(shared, BroadcastHandle) else shared.get()
         self._check(name)
         self.read.add(name)
         return self._columns[name]
@@ -124,7 +140,11 @@ class States:
         return array.copy()
 
     def __setitem__(self, name: str, values: Column) -> None:
-        """Replace the state of all keys of the batch; NULL clears it."""
+        """Replace the state of all keys of the batch, or a task state; NULL clears it."""
+        shared = self._shared.get(name)
+        if shared is not None:
+            shared.set(values)
+            return
         self._check(name)
         expected = len(self._columns[name])
         column = as_array(values, self._types[name], f"state {name!r}")
@@ -165,7 +185,7 @@ class _Touched:
                 self.expired += pc.sum(pc.and_(over, column.is_valid())).as_py() or 0
                 self.columns[name] = pc.if_else(over, pa.scalar(None, column.type), column)
 
-    def view(self, numbers: Int64Array) -> States:
+    def view(self, numbers: Int64Array, shared: SharedHandles) -> States:
         """What the processor sees of some keys: defaults in the place of missing values."""
         columns = dict(self.columns)
         if len(numbers) < self._keys:
@@ -175,7 +195,7 @@ class _Touched:
                 what = f"the default of state {name!r}"
                 default = to_arrow([declaration.default], columns[name].type, what)[0]
                 columns[name] = pc.coalesce(columns[name], default)
-        return States(columns, {name: column.type for name, column in columns.items()})
+        return States(columns, {name: column.type for name, column in columns.items()}, shared)
 
     def take_in(self, numbers: Int64Array, state: States) -> None:
         """Keep what the processor did with the states of some keys."""
@@ -221,10 +241,11 @@ class WholeBatchOperator(KeyedOperator):
         check_placement(processor)
         declared = declarations(processor)
         for state, declaration in declared.items():
-            if type(declaration) is not Value:
+            if type(declaration) is not Value and not isinstance(declaration, SharedDeclaration):
                 raise StateAccessError(
                     f"{type(processor).__name__}.{state} is a {declaration.kind}; a BatchProcessor "
-                    "has Value states only. Use a mr.Processor for lists, maps, sets and timers."
+                    "has Value, Broadcast and TaskState states only. Use a mr.Processor for lists, "
+                    "maps, sets and timers."
                 )
         self._values: dict[str, Value] = {n: d for n, d in declared.items() if isinstance(d, Value)}
         super().__init__(name, keys, fields, processor, output, event_time, initial)
@@ -233,7 +254,8 @@ class WholeBatchOperator(KeyedOperator):
     def apply(
         self, replicas: dict[str, Replica], rows: pa.Table, groups: Int64Array, moment: Moment
     ) -> Change:
-        initial, rows = split_initial(rows)
+        shared = self._shared.open(rows, replicas, groups, moment)
+        initial, rows = split_initial(shared.rows)
         rows, late = split_late(rows, moment, self.event_time)
         counters = {"late": late.num_rows}
         begun, arrived = Arrived(initial), Arrived(rows)
@@ -243,17 +265,19 @@ class WholeBatchOperator(KeyedOperator):
         main = replicas[MAIN]
         addresses = main.find(hi, lo)
         touched = _Touched(main, addresses, self._values, moment)
-        run = _Run(self, touched, Context(moment))
+        run = _Run(self, touched, shared.handles, Context(moment))
         first = len(begun.hi)
         before = run.call(INITIAL, begun, "_i", self.initial, position[:first])
         keys = run.call("process", arrived, "_c", self.fields, position[first:])
         output, emitted = run.close()
+        shared.close()
         changes = {}
         if touched.is_changed:
             keys = _united(before, keys, position)
             changes = self._changes(main, addresses, hi, lo, keys, touched)
         # What expired is gone with the rows that are written.
         counters["expired"] = touched.expired if changes else 0
+        changes |= shared.changes()
         return Change(changes, output, counters, emitted | self._late(late))
 
     def _changes(
@@ -287,9 +311,16 @@ class WholeBatchOperator(KeyedOperator):
 class _Run:
     """Calls the user's code over whole batches."""
 
-    def __init__(self, operator: WholeBatchOperator, touched: _Touched, context: Context) -> None:
+    def __init__(
+        self,
+        operator: WholeBatchOperator,
+        touched: _Touched,
+        shared: SharedHandles,
+        context: Context,
+    ) -> None:
         self._operator = operator
         self._touched = touched
+        self._shared = shared
         self._context = context
         self._processor = fresh_copy(operator.processor)
         self._outputs: list[pa.RecordBatch] = []
@@ -312,7 +343,7 @@ class _Run:
         if not len(numbers):
             return keys
         batch = Batch(_named(arrived.rows, prefix, fields, arrived.order), keys, arrived.starts)
-        state = self._touched.view(numbers)
+        state = self._touched.view(numbers, self._shared)
         where = f"{type(operator.processor).__name__}.{method}() of operator {operator.name!r}"
         try:
             result = getattr(self._processor, method)(batch, state, self._context)

@@ -114,13 +114,15 @@ def follow_here(
     new = np.asarray([g for g in groups if g not in known], np.int64)
     read = 0
     done: list[int] = []
+    every = np.arange(task.key_groups)
     chunks = [new[start : start + CHUNK] for start in range(0, len(new), CHUNK)]
     for chunk in (old, *chunks):
         if not len(chunk):
             continue
         for name, layout in names.items():
-            replica = held.replica(name, layout.schema, layout.owned, chunk)
-            replica.touch(chunk)
+            wanted = every if layout.everywhere else chunk
+            replica = held.replica(name, layout.schema, layout.owned, wanted)
+            replica.touch(wanted)
             if chunk is not old:
                 read += replica.bytes_of(chunk)
         done += chunk.tolist()

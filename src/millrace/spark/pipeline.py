@@ -2,7 +2,8 @@
 
 Paths that begin with the same steps share them. Invariant: however many readers a point has, the
 steps up to it run once an epoch; what several read is kept until the epoch's end. A point with one
-reader keeps nothing, so a query with one sink costs what it would without a tree.
+reader keeps nothing, so a query with one sink costs what it would without a tree. Rows of broadcast
+streams, which come with the batch, reach the operators they are for and nobody else.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from millrace.errors import DuplicateNameError
 from millrace.ids import OperatorName
 from millrace.operators import Operator
 from millrace.operators.operator import MAIN_OUTPUT
+from millrace.spark.broadcast import Side, input_of
 from millrace.spark.outputs import pick
 from millrace.spark.sinks import Sink
 from millrace.spark.steps import OperatorStep, OutputStep, Step, TransformStep
-from millrace.spark.template import KeptFrame, PlanTemplate
+from millrace.spark.template import KeptFrame, PlanTemplate, is_bare
 
 PlanOperator = Callable[[OperatorStep, DataFrame, str], DataFrame]
 """Plans an operator over a frame, at a moment."""
@@ -43,6 +45,8 @@ class _Point:
     paths: list[int] = field(default_factory=list)
     """Those that end here."""
     next: list[_Point] = field(default_factory=list)
+    others: int = 0
+    """How many read these rows further on, beside those that come next."""
 
     def after(self, step: Step) -> _Point:
         for point in self.next:
@@ -53,7 +57,7 @@ class _Point:
 
     @property
     def is_shared(self) -> bool:
-        return len(self.paths) + len(self.next) > 1
+        return len(self.paths) + len(self.next) + self.others > 1
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -72,13 +76,18 @@ class Pipeline:
         self.outputs: dict[OperatorName, tuple[str, ...]] = {}
         """Which outputs of each operator are read."""
         self._root = _Point(None)
-        self._picks: dict[tuple[OperatorName, str], PlanTemplate] = {}
+        self._picks: dict[tuple[str, str], PlanTemplate] = {}
         for number, path in enumerate(paths):
             point = self._root
             for step in path.steps:
                 point = point.after(step)
             point.paths.append(number)
         self._collect(self._root)
+        # By name: Spark's offsets are by the number of a source, however the program is arranged.
+        self.sides = sorted((s for step in self.steps for s in step.sides), key=lambda s: s.column)
+        """The broadcast streams of all operators."""
+        first = [point.step for point in self._root.next]
+        self._root.others = sum(bool(s.sides) for s in self.steps if s not in first)
 
     @property
     def operators(self) -> list[Operator]:
@@ -100,7 +109,7 @@ class Pipeline:
 
     def over(self, df: DataFrame, moment: str, plan_operator: PlanOperator) -> Flow:
         """Plan all steps over a batch; nothing runs yet."""
-        planning = _Planning(self._picks, self.outputs, moment, plan_operator)
+        planning = _Planning(self._picks, self.outputs, self.sides, moment, plan_operator, batch=df)
         try:
             planning.visit(self._root, df)
         except BaseException:
@@ -133,10 +142,14 @@ class Flow:
 class _Planning:
     """A walk through the tree, from a batch to the frames of all paths."""
 
-    picks: dict[tuple[OperatorName, str], PlanTemplate]
+    picks: dict[tuple[str, str], PlanTemplate]
+    """Plans of parts of rows: (operator, output), or ("", reader) for those of the batch."""
     outputs: dict[OperatorName, tuple[str, ...]]
+    sides: list[Side]
     moment: str
     plan_operator: PlanOperator
+    batch: DataFrame
+    """What Spark handed over, or the same kept."""
     flow: Flow = field(default_factory=Flow)
 
     def visit(self, point: _Point, df: DataFrame, is_kept: bool = False) -> None:
@@ -144,30 +157,48 @@ class _Planning:
             kept = KeptFrame(df)
             self.flow.kept.append(kept)
             df, is_kept = kept.frame, True
+        if point.step is None:
+            self.batch = df
         main, sides = df, {}
         if isinstance(point.step, OperatorStep):
             name = point.step.operator.name
             sides = {o: self._pick(df, name, o) for o in self.outputs[name]}
             main = sides.pop(MAIN_OUTPUT, df)
-        self.flow.frames |= dict.fromkeys(point.paths, main)
+        if point.paths:
+            self.flow.frames |= dict.fromkeys(point.paths, self._input(main))
         for following in point.next:
             step = following.step
             if isinstance(step, OutputStep):
                 # Picked from kept rows, it need not be kept again.
                 self.visit(following, sides[step.output], is_kept)
             elif isinstance(step, OperatorStep):
-                self.visit(following, self.plan_operator(step, main, self.moment))
+                rows = self._input(main, step)
+                self.visit(following, self.plan_operator(step, rows, self.moment))
             else:
                 assert isinstance(step, TransformStep)
-                self.visit(following, step.function(main))
+                self.visit(following, step.function(self._input(main)))
+
+    def _input(self, rows: DataFrame, step: OperatorStep | None = None) -> DataFrame:
+        """What an operator, or anybody else, gets of rows and of the batch's broadcast rows."""
+        mine = () if step is None else step.sides
+        if rows is not self.batch or not is_bare(rows) or len(mine) == len(self.sides):
+            return input_of(mine, self.sides, rows, self.batch)
+        reader = OperatorName("") if step is None else step.operator.name
+        return self._planned(
+            ("", reader), rows, lambda batch: input_of(mine, self.sides, batch, batch)
+        )
 
     def _pick(self, sent: DataFrame, name: OperatorName, output: str) -> DataFrame:
         """One output of what an operator's shards sent: bare rows again, and planned once."""
         outputs = self.outputs[name]
         if len(outputs) == 1:
             return sent
-        template = self.picks.get((name, output))
+        return self._planned((name, output), sent, lambda df: pick(df, outputs, output))
+
+    def _planned(
+        self, key: tuple[str, str], rows: DataFrame, build: Callable[[DataFrame], DataFrame]
+    ) -> DataFrame:
+        template = self.picks.get(key)
         if template is None:
-            template = PlanTemplate(sent, lambda df: pick(df, outputs, output))
-            self.picks[name, output] = template
-        return template.over(sent, self.moment, "")
+            template = self.picks[key] = PlanTemplate(rows, build)
+        return template.over(rows, self.moment, "")

@@ -24,11 +24,11 @@ from pyspark.accumulators import Accumulator
 from millrace import clock, crashpoints
 from millrace.errors import EpochFailedError
 from millrace.ids import Epoch, OperatorName, Shard
-from millrace.keygroups import group_shift, parse_ranges
+from millrace.keygroups import Assignment, group_shift, parse_ranges
 from millrace.log.segment import segment_path
 from millrace.log.store import open_store
 from millrace.operators import Change, Moment, Operator, from_spec
-from millrace.operators.operator import MAIN_OUTPUT, table_name
+from millrace.operators.operator import MAIN_OUTPUT, runs_every_epoch, table_name
 from millrace.spark.outputs import outgoing
 from millrace.spark.report import ShardReport, TableReport
 from millrace.state import cache
@@ -88,6 +88,11 @@ def _operator(name: OperatorName, spec: str, code: bytes | None, ansi: bool) -> 
     return from_spec(name, json.loads(spec), ansi=ansi)
 
 
+@functools.lru_cache(maxsize=64)
+def _assignment(groups: tuple[str, ...], key_groups: int) -> Assignment:
+    return Assignment.from_json({"shards": len(groups), "groups": groups}, key_groups)
+
+
 def task_operator(task: ShardTask) -> Operator:
     """The operator that a task is for."""
     return _operator(task.operator, task.spec, task.code, task.ansi)
@@ -119,18 +124,25 @@ def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batc
     mine = told()
     shard, executor = mine.shard, mine.executor
     version, processing_us, watermark_us, late_us = mine.moment
-    moment = Moment(version + 1, processing_us, watermark_us, late_us)
+    assignment = _assignment(task.groups, task.key_groups)
+    moment = Moment(version + 1, processing_us, watermark_us, late_us, assignment)
     watch = _Stopwatch()
     rows = [batch for batch in batches if batch.num_rows]
     watch.lap("input")
     operator = task_operator(task)
-    if not rows and not operator.runs_without_rows:
+    if not rows and not runs_every_epoch(operator):
         reports.add([_report(task, moment, shard, executor, {}, None, 0, watch)])
         return
     groups = parse_ranges(task.groups[shard])
     held = cache.Cache(task.location, task.query, task.key_groups, Epoch(version))
+    every = np.arange(task.key_groups)
     replicas = {
-        table: held.replica(table_name(task.operator, table), layout.schema, layout.owned, groups)
+        table: held.replica(
+            table_name(task.operator, table),
+            layout.schema,
+            layout.owned,
+            every if layout.everywhere else groups,
+        )
         for table, layout in operator.tables.items()
     }
     watch.lap("follow")

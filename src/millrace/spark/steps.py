@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from millrace.keygroups import Assignment
 from millrace.operators import Operator
+from millrace.spark.broadcast import Side
 
 Exchange = Callable[[DataFrame, Assignment], DataFrame]
 
@@ -30,6 +31,8 @@ class OperatorStep:
     """The operator itself, for those that a spec does not describe completely."""
     first: Exchange | None = None
     """The exchange of the location's very first epoch, if it brings more than the batch."""
+    sides: tuple[Side, ...] = ()
+    """The streams of the operator's broadcast states."""
 
 
 @dataclass(frozen=True)

@@ -539,6 +539,16 @@ class Replica:
         return SectionData(first, self.version, covers, groups[full], counts[full], batch)
 
     @property
+    def most_rows(self) -> int:
+        """No more rows than this; fewer if some were changed since the last merge."""
+        return int(self._base_rows.sum() + self._logged.sum())
+
+    def segments(self) -> frozenset[str]:
+        """The segments that what was followed is in: other rows, other segments."""
+        bases = {piece.segment.path for piece in self._base_piece if piece is not None}
+        return frozenset(bases | self._live.paths())
+
+    @property
     def heap_bytes(self) -> int:
         """Memory of this process alone: the indexes and the directories."""
         chains = self._owners.bytes if self._owners is not None else 0
