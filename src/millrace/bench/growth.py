@@ -61,7 +61,7 @@ class Options:
     epochs: int = 30
     rounds: int = 2
     openings: int = 3
-    """New processes that open a state; the median counts. With one, only the aged state is opened."""
+    """New processes that open a state; the median counts. With one, only aged states are opened."""
 
     def quick(self) -> Options:
         return replace(
