@@ -36,7 +36,6 @@ DELETED = "deleted"
 """A boolean column of this name marks entries to remove."""
 
 _SHARD = "_shard"
-_BY_KEY = -1
 
 
 @dataclass(frozen=True)
@@ -192,10 +191,7 @@ class BroadcastExchange(RowExchange):
     def __call__(self, df: DataFrame, assignment: Assignment) -> DataFrame:
         shards = assignment.shards
         is_side = functools.reduce(operator.or_, (F.col(n).isNotNull() for n in self._names))
-        # Both arrays are constants: a keyed row is not to cost an array.
         everywhere = F.array(*(F.lit(shard) for shard in range(shards)))
-        copies = F.explode(F.when(is_side, everywhere).otherwise(F.array(F.lit(_BY_KEY))))
-        rows = df.select(*self._columns).select("*", copies.alias(_SHARD))
-        by_key = route(F.col(HI), assignment)
-        shard = F.when(F.col(_SHARD) == _BY_KEY, by_key).otherwise(F.col(_SHARD))
-        return rows.repartitionById(shards, shard).drop(_SHARD)
+        there = F.when(is_side, everywhere).otherwise(F.array(route(F.col(HI), assignment)))
+        copies = df.select(*self._columns).select("*", F.explode(there).alias(_SHARD))
+        return copies.repartitionById(shards, F.col(_SHARD)).drop(_SHARD)
