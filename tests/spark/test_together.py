@@ -227,5 +227,50 @@ def test_everything_at_once_through_live_moves(spark: SparkSession, tmp_path: Pa
     assert reader.tables("desk") == ["rules", "rows", "log"]
 
 
+class Looked(mr.Processor):
+    table = mr.Broadcast("string", "string")
+
+    def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Any:
+        yield (key.k, self.table.get(key.k))
+
+
+def test_branches_with_broadcasts_may_be_given_in_any_order(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark numbers the sources, and each must find its own offsets after a restart."""
+    rows = support.Folder(tmp_path / "rows", "k string")
+    sides = {n: support.Folder(tmp_path / n, "k string, v string") for n in ("one", "two", "three")}
+    outputs: dict[str, support.Outputs] = {"raw": {}, **{n: {} for n in sides}}
+    for round_, order in enumerate(
+        (["one", "raw", "two", "three"], ["three", "two", "one", "raw"])
+    ):
+        rows.drop([(k,) for k in "abc"])
+        for n, folder in sides.items():
+            folder.drop([("abc"[round_], f"{n}{round_}")])
+        source = mr.stream(rows.stream(spark).select("k"))
+        branches = {"raw": source} | {
+            n: source.key_by("k").process(
+                Looked(),
+                "k string, v string",
+                name=n,
+                broadcast={"table": mr.stream(f.stream(spark).select("k", "v")).key_by("k")},
+            )
+            for n, f in sides.items()
+        }
+        first, *others = [branches[n].for_each_batch(support.record(outputs[n])) for n in order]
+        query = first.also(*others).start(
+            str(tmp_path / "l"), parallelism=2, trigger="available_now"
+        )
+        query.await_termination()
+        assert query.exception() is None
+        assert query.epoch == round_ + 1
+        assert {r["k"] for r in outputs["raw"][round_].to_pylist()} == set("abc")
+        assert outputs["raw"][round_].num_rows == 3
+        for n in sides:
+            known = {"abc"[r]: f"{n}{r}" for r in range(round_ + 1)}
+            found = {r["k"]: r["v"] for r in outputs[n][round_].to_pylist()}
+            assert found == {k: known.get(k) for k in "abc"}
+
+
 def listed(state: pa.Table, key: str, value: str = "n") -> dict[str, Any]:
     return dict(zip(state.column(key).to_pylist(), state.column(value).to_pylist(), strict=True))

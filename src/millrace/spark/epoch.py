@@ -151,6 +151,7 @@ class EpochRunner:
         self._first = True
         self._templates.clear()
         self._inputs.clear()
+        self._pipeline.forget_plans()
         self.stopping = False
 
     def _run(self, df: DataFrame, batch_id: int) -> None:

@@ -107,6 +107,10 @@ class Pipeline:
         for following in point.next:
             self._collect(following)
 
+    def forget_plans(self) -> None:
+        """Plan anew: batches come from another session."""
+        self._picks.clear()
+
     def over(self, df: DataFrame, moment: str, plan_operator: PlanOperator) -> Flow:
         """Plan all steps over a batch; nothing runs yet."""
         planning = _Planning(self._picks, self.outputs, self.sides, moment, plan_operator, batch=df)
