@@ -143,7 +143,7 @@ def test_everything_at_once_through_live_moves(spark: SparkSession, tmp_path: Pa
         return (
             desk.for_each_batch(support.record(outputs["main"]))
             .also(*(s.for_each_batch(support.record(outputs[n])) for n, s in sinks.items()))
-            .start(str(tmp_path / "l"), parallelism=parallelism, key_groups=16)
+            .start(str(tmp_path / "l"), parallelism=parallelism, key_groups=8)
         )
 
     def pay(count: int = 15) -> None:
@@ -163,11 +163,13 @@ def test_everything_at_once_through_live_moves(spark: SparkSession, tmp_path: Pa
         oracle.names[note] = text
 
     def moved(query: mr.Query, move: Any) -> int:
+        """Rules and payments in turn, an epoch each, until the move is done."""
         epochs = 0
         while move.is_open:
-            rule((rng.choice(SHOPS), float(rng.randrange(20)), rng.choice("xyz")))
-            query.process_all_available()
-            pay()
+            if epochs % 2:
+                rule((rng.choice(SHOPS), float(rng.randrange(20)), rng.choice("xyz")))
+            else:
+                pay()
             query.process_all_available()
             epochs += 1
             check_shared(query)
@@ -197,7 +199,7 @@ def test_everything_at_once_through_live_moves(spark: SparkSession, tmp_path: Pa
         progress = query.spark_query.lastProgress
         assert progress is not None
         assert len(progress["sources"]) == 3
-        assert moved(query, query.rescale(4, operator="desk", strategy="fluid")) > 1
+        assert moved(query, query.rescale(4, operator="desk", strategy="fluid")) > 3
         assert len(set(query.assignment()["desk"].owners)) == 4
         name("y", "why")
         query.process_all_available()
