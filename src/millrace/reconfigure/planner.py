@@ -84,10 +84,13 @@ def plan(
     slots: Sequence[Slot],
     load: FloatArray | None = None,
     standbys: Mapping[str, Collection[int]] | None = None,
+    *,
+    only_homeless: bool = False,
 ) -> Plan:
     """The balanced assignment over these slots that moves the fewest key groups.
 
-    Of those that move, as many as possible go to an executor that follows them already.
+    Of those that move, as many as possible go to an executor that follows them already. With
+    `only_homeless`, just those move whose shard has no slot any more.
     """
     weights = _weights(current.key_groups, load)
     keeps = tuple(slot.keeps for slot in slots)
@@ -96,7 +99,8 @@ def plan(
     speeds = np.asarray([slot.speed for slot in slots], np.float64)
     quotas = _quotas(weights, owners, speeds)
     welcome = _welcome(current.key_groups, slots, standbys or {})
-    _give_up_surplus(owners, weights, quotas, welcome)
+    if not only_homeless:
+        _give_up_surplus(owners, weights, quotas, welcome)
     _hand_out(owners, weights, quotas, welcome)
     target = Assignment(len(slots), tuple(owners.tolist()))
     return Plan(current, target.placed(tuple(slot.executor for slot in slots)), keeps)
@@ -225,9 +229,12 @@ def _hand_out(
     homeless = np.flatnonzero(owners < 0)
     if _alike(weights):
         # In ranges: the shards one after the other, each what it lacks.
+        numbers = np.maximum(0, np.rint(lacking / weights[0])).astype(np.int64)
+        while numbers.sum() > len(homeless):
+            # Others have more than their quota and keep it.
+            numbers[int(np.argmax(numbers))] -= 1
         at = 0
-        for shard in range(len(quotas)):
-            number = max(0, round(float(lacking[shard] / weights[0])))
+        for shard, number in enumerate(numbers.tolist()):
             owners[homeless[at : at + number]] = shard
             at += number
         owners[homeless[at:]] = int(np.argmax(quotas))
