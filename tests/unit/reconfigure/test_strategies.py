@@ -49,7 +49,7 @@ def test_live_flips_when_no_more_than_one_epoch_behind(
 
 def test_live_waits_for_the_last_key_group() -> None:
     planned = two_to_four()
-    followed = {g: VERSION for g in planned.moved}
+    followed = dict.fromkeys(planned.moved, VERSION)
     followed[planned.moved[0]] = Epoch(3)
     step = next_step("live", View(VERSION, planned, followed))
     assert not step.done
