@@ -151,7 +151,6 @@ class World:
             if driver.director.restarting.is_set() and self.rng.random() < 0.8:
                 self.say("the query is stopped and started again")
                 driver.director.adopt()
-                driver.director.restarting.clear()
                 driver.full = True
             self.checks.choosing(driver)
             driver.choose()

@@ -209,6 +209,7 @@ class Director:
                 for name, planned in list(progress.plans.items()):
                     self._flip(progress, name, planned.target)
                 progress.flipped = True
+            self.restarting.clear()
 
     # What the user calls.
 

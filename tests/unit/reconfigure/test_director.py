@@ -442,7 +442,8 @@ def test_what_cannot_be_is_refused_and_harms_nothing(
     answer = stage.answer(request.id)
     assert answer is not None
     assert answer.state == "refused"
-    pytest.raises(UsageError, stage.director._check, kind, details).match(reason)
+    with pytest.raises(UsageError, match=reason):
+        stage.director._check(kind, details)
     assert stage.settle(3) == before
 
 
