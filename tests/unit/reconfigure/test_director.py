@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,7 @@ def test_a_request_during_a_restart_is_not_taken_for_done(stage: Stage) -> None:
     second = stage.director.submit("rescale", "live", parallelism=4)
     stage.run()
     stage.director.adopt()
+    stage.run(follow=False)
     assert first.state == "superseded"
     assert second.is_open
     assert stage.settle().shards == 4
@@ -442,8 +444,7 @@ def test_what_cannot_be_is_refused_and_harms_nothing(
     answer = stage.answer(request.id)
     assert answer is not None
     assert answer.state == "refused"
-    with pytest.raises(UsageError, match=reason):
-        stage.director._check(kind, details)
+    assert re.search(reason, answer.reason)
     assert stage.settle(3) == before
 
 
