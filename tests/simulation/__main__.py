@@ -8,4 +8,4 @@ from tests.simulation.world import run
 
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
-        run(int(argument), print)
+        print(dict(run(int(argument), print)))

@@ -150,6 +150,9 @@ class Checks:
             request = requests.read(id_)
             self._world.say(f"  {request.kind} {id_}: {answer.state} {answer.reason}")
             assert answer.state in FINAL
+            self._world.tally[f"{request.kind} {answer.state}"] += 1
+            if request.kind != "cancel":
+                self._world.tally[f"{request.details['strategy']} {answer.state}"] += 1
             first = answer.report.get("first_epoch")
             if answer.state != "done" or first is None or self._last_death >= first - 2:
                 continue

@@ -35,6 +35,16 @@ COLLECT_EVERY = 3
 RETAIN_EPOCHS = 2
 
 
+POINTS = (
+    "before the shards",
+    "before a shard",
+    "before the manifest",
+    "after the manifest",
+    "after the epoch",
+)
+"""Where anything can happen inside an epoch."""
+
+
 class DriverKilled(Exception):
     """The driver's process ended here."""
 
@@ -44,7 +54,7 @@ class Hooks:
     """What may happen inside an epoch."""
 
     reach: Callable[[str], None]
-    """A point where anything can happen: executors die, requests come, the driver is killed."""
+    """At one of `POINTS`: executors die, requests come, the driver is killed."""
     loses: Callable[[Process], bool]
     """Whether a process is lost after it has written, and before it has reported."""
     lingers: Callable[[Callable[[], None]], None]

@@ -65,6 +65,8 @@ class World:
         self.deadly = rng.choice((0.0, 0.01, 0.03))
         """How likely the driver is killed at each point."""
         self.hot = rng.random() < 0.4
+        self.tally: Counter[str] = Counter()
+        """What happened, and how often."""
         self.zombies: list[Callable[[], None]] = []
         self.late: list[Driver] = []
         """Drivers that were thought dead, and have a manifest to write yet."""
@@ -185,6 +187,7 @@ class World:
         if rng.random() < self.deadly:
             if point == "before the manifest" and rng.random() < 0.5:
                 self.late.append(self.driver)
+            self.tally[f"driver killed {point}"] += 1
             raise DriverKilled(point)
         if rng.random() < 0.1:
             self.aside()
@@ -194,6 +197,7 @@ class World:
             self.lose()
         if self.zombies and rng.random() < 0.1:
             self.zombies.pop(rng.randrange(len(self.zombies)))()
+            self.tally["late task"] += 1
 
     # Executors.
 
@@ -207,6 +211,7 @@ class World:
 
     def kill(self, process: Process, *, noticed: bool) -> None:
         self.cluster.kill(process, noticed=noticed)
+        self.tally["executor killed"] += 1
         self.checks.died(self.driver.trail.epoch)
 
     def notice(self) -> None:
@@ -287,6 +292,7 @@ class World:
         for driver in self.late:
             if driver.trail.epoch < self.driver.trail.epoch:
                 self.checks.fenced(driver)
+                self.tally["late driver fenced"] += 1
         self.say("from here on nothing fails")
         quiet = 0
         for _ in range(SETTLE_EPOCHS):
@@ -299,13 +305,18 @@ class World:
                 break
         self.checks.settled(quiet > QUIET_EPOCHS)
         self.checks.state(self.driver.trail.epoch)
+        self.tally["epoch"] += self.driver.trail.epoch
+        self.tally["fault of the store"] += self.store.faults
+        self.tally["fault of the cluster"] += self.cluster.faults
 
 
-def run(seed: int, say: Callable[[str], None] = lambda text: None) -> None:
-    """Run the schedule of a seed; raises what it finds."""
+def run(seed: int, say: Callable[[str], None] = lambda text: None) -> Counter[str]:
+    """Run the schedule of a seed; raises what it finds, and says how often what happened."""
     root = "/dev/shm" if os.path.isdir("/dev/shm") else None
     folder = tempfile.mkdtemp(prefix="millrace-sim-", dir=root)
     try:
-        World(seed, folder, say).run()
+        world = World(seed, folder, say)
+        world.run()
+        return world.tally
     finally:
         shutil.rmtree(folder, ignore_errors=True)
