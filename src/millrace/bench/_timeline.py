@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from millrace.bench._contract import BenchmarkError
+
 SOURCES = 4
 SAMPLES = 25
 """Rows of each second of a source that stand for all of them."""
@@ -69,6 +71,11 @@ class Spread:
 
     @staticmethod
     def of(latencies: Floats) -> Spread:
+        if not len(latencies):
+            raise BenchmarkError(
+                "no row was made and committed in a part of the run: its epochs take longer than "
+                "it lasts. Choose a lower --rate, or an idle machine."
+            )
         p50, p99 = np.percentile(latencies, [50, 99])
         return Spread(float(p50), float(p99), float(latencies.max()))
 

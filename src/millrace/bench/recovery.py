@@ -35,8 +35,8 @@ class Options:
     keys: int = 5_000_000
     rate: int | None = None
     spark: bool = True
-    warm: float = 8.0
-    steady: float = 12.0
+    warm: float = 5.0
+    steady: float = 10.0
     at_least: float = 15.0
     """Seconds that are looked at after a kill."""
     at_most: float = 180.0

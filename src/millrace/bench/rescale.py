@@ -48,8 +48,8 @@ class Options:
     strategies: tuple[str, ...] = ("live", "pause", "fluid", "lazy", "standby", "restart")
     spark: bool = True
     store: Store = field(default_factory=Store)
-    warm: float = 8.0
-    steady: float = 12.0
+    warm: float = 5.0
+    steady: float = 10.0
     probe: float = 10.0
     offered: int = 600_000
     spark_offered: int = 100_000

@@ -15,6 +15,8 @@ from millrace.bench._peers.engine import COUNTS
 from millrace.bench._peers.openloop import OpenLoopEngine
 from millrace.bench._peers.processes import executor_processes, open_state_files
 from millrace.bench._peers.rocksdb import STATE_SETTINGS
+from millrace.keygroups.groups import DEFAULT_KEY_GROUPS
+from millrace.log import Journal, open_store
 from millrace.log.journal import SPARK_FOLDER
 
 OPERATOR = "counts"
@@ -27,6 +29,9 @@ class MillraceCluster(OpenLoopEngine):
 
     def session(self, master: str, settings: dict[str, str]) -> SparkSession:
         return mr.session("millrace", master, settings)
+
+    def make(self, name: str) -> None:
+        Journal.create(open_store(str(self.location(name))), DEFAULT_KEY_GROUPS)
 
     def checkpoint(self, name: str) -> Path:
         return self.location(name) / SPARK_FOLDER
@@ -103,6 +108,9 @@ class SparkCluster(OpenLoopEngine):
             builder = builder.config(key, value)
         spark: SparkSession = builder.getOrCreate()
         return spark
+
+    def make(self, name: str) -> None:
+        self.location(name).mkdir()
 
     def checkpoint(self, name: str) -> Path:
         return self.location(name)

@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -52,6 +53,10 @@ class OpenLoopEngine(abc.ABC):
     @abc.abstractmethod
     def session(self, master: str, settings: dict[str, str]) -> SparkSession:
         """A session as this side's user has it."""
+
+    @abc.abstractmethod
+    def make(self, name: str) -> None:
+        """Make an empty location, so that its sources' start can be written into it."""
 
     @abc.abstractmethod
     def checkpoint(self, name: str) -> Path:
@@ -104,6 +109,7 @@ class OpenLoopEngine(abc.ABC):
         files = 2 * -(-keys // FILL_ROWS)
         path = str(self._input(keys))
         self.spark.range(0, keys, 1, files).selectExpr("id AS value").write.parquet(path)
+        self.make(name)
         # The sources begin tomorrow: all that comes now is the files.
         self._set_start(name, time.time() + 86400)
         self.begin(self._source(keys, SOURCES), name, parallelism, "available_now")
@@ -221,11 +227,10 @@ class OpenLoopEngine(abc.ABC):
     def close(self) -> None:
         if self._spark is not None:
             application = self._spark.sparkContext.applicationId
-            home = os.environ.get("SPARK_HOME")
             self._spark.stop()
-            if home:
-                # The executors' folders, which Spark keeps.
-                shutil.rmtree(Path(home, "work", application), ignore_errors=True)
+            # The executors' folders, which Spark keeps.
+            work = Path(_find_spark_home(), "work", str(application))
+            shutil.rmtree(work, ignore_errors=True)
 
     def _input(self, keys: int) -> Path:
         return self.workdir / f"keys-{keys}"
