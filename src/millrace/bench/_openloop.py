@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +48,12 @@ class Side:
 
     peer: Peer
     keys: int
+    parallelism: int
     rate: int = 0
     capacity: float = 0.0
-    runs: int = field(default=0)
 
     @staticmethod
-    def open(peer: Peer, keys: int, executors: int, store: Store, parallelism: int = 2) -> Side:
+    def open(peer: Peer, keys: int, executors: int, store: Store, parallelism: int) -> Side:
         """Start its Spark and create all keys."""
         # Relative: an executor's working directory is its own, as its disk would be.
         copies = {pages.VARIABLE: "copies"} if store.is_slow else {}
@@ -65,7 +65,7 @@ class Side:
             executor_env=copies,
         )
         peer.call("fill", name=FILLED, keys=keys, parallelism=parallelism)
-        return Side(peer, keys)
+        return Side(peer, keys, parallelism)
 
     def probe(self, offered: int, seconds: float) -> None:
         """Find the rows that an epoch of one trigger's length can take.
@@ -74,7 +74,7 @@ class Side:
         a time per row.
         """
         self.peer.call("copy", name=FILLED, to="probe")
-        self.start("probe", offered, parallelism=2, trigger=None, backlog=1.5)
+        self.start("probe", offered, parallelism=self.parallelism, trigger=None, backlog=1.5)
         self.peer.call("wait", seconds=seconds)
         self.peer.call("wait_commits", name="probe", number=1, timeout=120)
         epochs = self.peer.call("progress")

@@ -51,9 +51,9 @@ class Options:
             self,
             keys=min(self.keys, 200_000),
             rate=self.rate or 20_000,
-            warm=4.0,
+            warm=2.0,
             steady=4.0,
-            at_least=6.0,
+            at_least=5.0,
             at_most=60.0,
         )
 
@@ -90,7 +90,7 @@ class Recovery:
     def _open(self, peer: Peer, name: str, offered: int, at_most: int | None = None) -> Side:
         options = self._options
         self._steps.step(f"{peer.kind}: filling {size_name(options.keys)} keys")
-        side = Side.open(peer, options.keys, EXECUTORS, Store())
+        side = Side.open(peer, options.keys, EXECUTORS, Store(), PARALLELISM)
         rate = float(options.rate or 0)
         if not rate:
             self._steps.step(f"{peer.kind}: finding its capacity")
@@ -154,8 +154,7 @@ class Recovery:
             self._options.timelines.write_text(json.dumps(self._series) + "\n")
         if self._options.images is not None:
             title = f"{size_name(self._options.keys)} keys, SIGKILL at 0 s"
-            for path in _plot.write(self._series, title, self._options.images, "recovery"):
-                self._steps.say(f"  plot: {path}")
+            _plot.write(self._series, title, self._options.images, "recovery")
 
 
 def run(options: Options, workdir: Path, steps: Steps) -> Result:

@@ -33,10 +33,8 @@ from millrace.reconfigure.strategies import STRATEGIES
 
 NAME = "rescale"
 MILLRACE, SPARK = "millrace_cluster", "spark_cluster"
-EXECUTORS = 4
-FEW, MANY = 2, 4
 BAR_KEYS = 5_000_000
-MOVES = (("out", MANY), ("in", FEW))
+MOVES = ("out", "in")
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,8 @@ class Options:
     """Sizes of a run."""
 
     keys: int = 5_000_000
+    few: int = 2
+    many: int = 4
     rate: int | None = None
     strategies: tuple[str, ...] = ("live", "pause", "fluid", "lazy", "standby", "restart")
     spark: bool = True
@@ -60,10 +60,12 @@ class Options:
         return replace(
             self,
             keys=min(self.keys, 200_000),
+            few=1,
+            many=2,
             strategies=("live",) if self.strategies == Options.strategies else self.strategies,
             rate=self.rate or 20_000,
-            warm=4.0,
-            steady=5.0,
+            warm=2.0,
+            steady=4.0,
         )
 
 
@@ -80,10 +82,11 @@ class Rescale:
     def run(self) -> Result:
         options, result = self._options, self._result
         result.figure("rescale.keys", options.keys)
-        result.figure("rescale.executors", EXECUTORS)
+        result.figure("rescale.executors_few", options.few)
+        result.figure("rescale.executors_many", options.many)
         with Peer(MILLRACE, self._workdir, memory="1g") as peer:
             self._steps.step(f"{MILLRACE}: filling {size_name(options.keys)} keys")
-            side = Side.open(peer, options.keys, EXECUTORS, options.store)
+            side = Side.open(peer, options.keys, options.many, options.store, options.few)
             self._set_rate(side, "millrace", options.offered)
             for strategy in options.strategies:
                 standby = {"standby": 1} if strategy == "standby" else {}
@@ -92,12 +95,11 @@ class Rescale:
             with ExitStack() as stack:
                 peer = stack.enter_context(Peer(SPARK, self._workdir, memory="1g"))
                 self._steps.step(f"{SPARK}: filling {size_name(options.keys)} keys")
-                other = Side.open(peer, options.keys, EXECUTORS, options.store)
+                other = Side.open(peer, options.keys, options.many, options.store, options.few)
                 self._set_rate(other, "spark", options.spark_offered, at_most=side.rate)
                 self._measure(other, "spark", "offline repartition", {})
                 self._ratios()
         self._bars()
-        self._write()
         return result
 
     def _set_rate(self, side: Side, name: str, offered: int, at_most: int | None = None) -> None:
@@ -115,12 +117,12 @@ class Rescale:
         options, peer = self._options, side.peer
         self._steps.step(f"{peer.kind}: {strategy}")
         peer.call("copy", name=FILLED, to=name)
-        side.start(name, side.rate, parallelism=FEW, options=extra)
+        side.start(name, side.rate, parallelism=options.few, options=extra)
         # At least two epochs; the first one opens everything.
         peer.call("wait_commits", name=name, number=2, timeout=300)
         peer.call("wait", seconds=options.warm + options.steady)
         moves = []
-        for _, parallelism in MOVES:
+        for parallelism in (options.many, options.few):
             moves.append(peer.call("rescale", parallelism=parallelism, strategy=strategy))
             peer.call("wait_commits", name=name, number=1, timeout=300)
             peer.call("wait", seconds=options.steady)
@@ -130,6 +132,8 @@ class Rescale:
         timeline = side.timeline(name)
         side.compare(self._result, peer, name, name, self._workdir)
         self._report(name, timeline, moves, epochs)
+        # After every run: the last ones may take long.
+        self._write()
         peer.call("remove", name=name)
 
     def _report(
@@ -143,10 +147,16 @@ class Rescale:
         last = timeline.points[-1].committed
         windows = (
             (first["requested"] - self._options.steady, second["requested"]),
-            (second["requested"] - self._options.steady / 2, last),
+            (
+                max(
+                    timeline.first_commit(first["ended"]),
+                    second["requested"] - 0.75 * self._options.steady,
+                ),
+                last,
+            ),
         )
         measured: list[Measured] = []
-        for (label, _), move, (since, until) in zip(MOVES, moves, windows, strict=True):
+        for label, move, (since, until) in zip(MOVES, moves, windows, strict=True):
             found = measure(timeline, move, since, until, TRIGGER)
             add_figures(self._result, f"rescale.{name}.{label}", found)
             measured.append(found)
@@ -193,7 +203,8 @@ class Rescale:
         self._result.at_least(name, figures[name], 0.95)
 
     def _write(self) -> None:
-        title = f"{size_name(self._options.keys)} keys, {FEW} → {MANY} → {FEW} executors"
+        options = self._options
+        title = f"{size_name(options.keys)} keys, {options.few} → {options.many} → {options.few} executors"
         if self._options.store.is_slow:
             store = self._options.store
             title += f", store {store.latency_ms:g} ms and {store.mb_per_s:g} MB/s"
@@ -202,8 +213,7 @@ class Rescale:
             self._options.timelines.write_text(json.dumps(self._series) + "\n")
         if self._options.images is not None:
             stem = "rescale-slow-store" if self._options.store.is_slow else "rescale"
-            for path in _plot.write(self._series, title, self._options.images, stem):
-                self._steps.say(f"  plot: {path}")
+            _plot.write(self._series, title, self._options.images, stem)
 
 
 def check_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
