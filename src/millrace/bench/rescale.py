@@ -204,7 +204,8 @@ class Rescale:
 
     def _write(self) -> None:
         options = self._options
-        title = f"{size_name(options.keys)} keys, {options.few} → {options.many} → {options.few} executors"
+        executors = f"{options.few} → {options.many} → {options.few} executors"
+        title = f"{size_name(options.keys)} keys, {executors}"
         if self._options.store.is_slow:
             store = self._options.store
             title += f", store {store.latency_ms:g} ms and {store.mb_per_s:g} MB/s"
