@@ -37,7 +37,7 @@ test: java lint ## lint, then run all tests
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 unit: $(STAMP) ## run the tests that need no Spark
-	@$(BIN)/python -m pytest -m "unit or property" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "unit or property or simulation" $(PYTEST_ARGS)
 
 lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
 	@$(BIN)/ruff check .

@@ -47,6 +47,7 @@ class Query:
         self._runner = runner
         self._beats = beats
         self._launch = launch
+        self._is_restarting = False
         self.spark_query = launch()
         runner.director.restart = self._restart
         runner.background.start()
@@ -63,7 +64,8 @@ class Query:
 
     @property
     def is_active(self) -> bool:
-        return self.spark_query.isActive or self._runner.director.restarting.is_set()
+        between = self._runner.director.restarting.is_set() or self._is_restarting
+        return self.spark_query.isActive or between
 
     def rescale(
         self, parallelism: int, *, strategy: str = "live", operator: str | None = None
@@ -114,6 +116,7 @@ class Query:
 
     def _restart(self) -> None:
         """Stop between epochs and start again, with the assignment that was asked for."""
+        self._is_restarting = True
         try:
             self._halt(60.0)
             self._runner.director.adopt()
@@ -124,7 +127,7 @@ class Query:
             self._runner.director.close()
             raise
         finally:
-            self._runner.director.restarting.clear()
+            self._is_restarting = False
 
     def process_all_available(self) -> None:
         """Wait until everything the sources have now is committed. Raises what the query raised."""

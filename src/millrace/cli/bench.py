@@ -73,6 +73,7 @@ def bench() -> None:
       millrace bench throughput --quick
       millrace bench throughput --json throughput.json --keys 100k
       millrace bench growth --json growth.json
+      millrace bench rescale --quick
       millrace bench all --out bench/results
       millrace bench report --readme README.md
     """
@@ -269,6 +270,139 @@ def report_command(results: Path, docs: Path, readme: Path | None, plots: bool) 
         raise click.ClickException(str(error)) from error
 
 
+images_option = click.option(
+    "--images",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Draw the latency timelines into this directory: an HTML page, and a PNG if matplotlib is "
+    "installed.",
+)
+rate_option = click.option(
+    "--rate", type=Size(), help="Rows per second. Default: half of the capacity, which is measured."
+)
+
+
+@bench.command("rescale")
+@json_option
+@quick_option
+@click.option("--keys", type=Size(), default="5m", show_default=True, help="Size of the state.")
+@rate_option
+@click.option(
+    "--strategies",
+    default="live,pause,fluid,lazy,standby,restart",
+    show_default=True,
+    help="Which ones, in this order.",
+)
+@click.option("--store-latency-ms", type=float, default=0.0, help="Make every request this late.")
+@click.option("--store-mb-per-s", type=float, default=0.0, help="Limit each request's bandwidth.")
+@click.option("--spark/--no-spark", default=True, help="Also run Spark's own way.  [default: on]")
+@images_option
+@keep_option
+def rescale_command(
+    json_path: Path | None,
+    quick: bool,
+    keys: int,
+    rate: int | None,
+    strategies: str,
+    store_latency_ms: float,
+    store_mb_per_s: float,
+    spark: bool,
+    images: Path | None,
+    keep: Path | None,
+) -> None:
+    """2 -> 4 -> 2 executors under a steady load, by every strategy.
+
+    Latency by event before, during and after, beside Spark's own way: stop, repartition the
+    checkpoint offline, start. The timelines are written beside the JSON file. A slow store stands
+    for object storage; Spark's side has no such store and is left out then.
+
+    \b
+    Examples:
+      millrace bench rescale --quick
+      millrace bench rescale --json rescale.json --images docs/images
+      millrace bench rescale --strategies live,pause --store-latency-ms 20 --store-mb-per-s 125
+    """
+    from millrace.bench import _openloop, rescale
+
+    try:
+        chosen = rescale.check_strategies(tuple(s.strip() for s in strategies.split(",")))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--strategies") from error
+    options = rescale.Options(
+        keys=keys,
+        rate=rate,
+        strategies=chosen,
+        spark=spark,
+        store=_openloop.Store(store_latency_ms, store_mb_per_s),
+        timelines=_beside(json_path),
+        images=images,
+    )
+    options = options.quick() if quick else options
+    sys.exit(_execute("rescale", lambda w, s: rescale.run(options, w, s), json_path, keep))
+
+
+@bench.command("recovery")
+@json_option
+@quick_option
+@click.option("--keys", type=Size(), default="5m", show_default=True, help="Size of the state.")
+@rate_option
+@click.option("--spark/--no-spark", default=True, help="Also kill Spark's own.  [default: on]")
+@images_option
+@keep_option
+def recovery_command(
+    json_path: Path | None,
+    quick: bool,
+    keys: int,
+    rate: int | None,
+    spark: bool,
+    images: Path | None,
+    keep: Path | None,
+) -> None:
+    """SIGKILL of an executor, and of its Python workers alone, under a steady load.
+
+    Time until latency is back within 1.25x of before; with and without a standby, and beside
+    Spark's own stateful query under the same kill.
+
+    \b
+    Examples:
+      millrace bench recovery --quick
+      millrace bench recovery --json recovery.json --images docs/images
+      millrace bench recovery --keys 1m --rate 50k --no-spark
+    """
+    from millrace.bench import recovery
+
+    options = recovery.Options(
+        keys=keys, rate=rate, spark=spark, timelines=_beside(json_path), images=images
+    )
+    options = options.quick() if quick else options
+    sys.exit(_execute("recovery", lambda w, s: recovery.run(options, w, s), json_path, keep))
+
+
+@bench.command("placement")
+@json_option
+@quick_option
+@click.option("--rows", type=Size(), default="1m", show_default=True, help="Rows per epoch.")
+@click.option("--keys", type=Size(), default="1m", show_default=True, help="Size of the state.")
+@click.option("--epochs", type=int, default=16, show_default=True, help="Timed epochs per side.")
+@keep_option
+def placement_command(
+    json_path: Path | None, quick: bool, rows: int, keys: int, epochs: int, keep: Path | None
+) -> None:
+    """What 256, 1024 and 4096 key groups and placement cost while nothing moves.
+
+    Beside the same code with fixed partitions that run anywhere.
+
+    \b
+    Examples:
+      millrace bench placement --quick
+      millrace bench placement --json placement.json
+    """
+    from millrace.bench import placement
+
+    options = placement.Options(rows=rows, keys=keys, epochs=max(epochs, 1))
+    options = options.quick() if quick else options
+    sys.exit(_execute("placement", lambda w, s: placement.run(options, w, s), json_path, keep))
+
+
 @bench.command("all")
 @quick_option
 @click.option(
@@ -286,20 +420,40 @@ def all_command(quick: bool, out: Path) -> None:
       millrace bench all
       millrace bench all --quick --out /tmp/results
     """
-    from millrace.bench import growth, python, state_types, throughput
+    from millrace.bench import (
+        growth,
+        placement,
+        python,
+        recovery,
+        rescale,
+        state_types,
+        throughput,
+    )
 
-    speed = throughput.Options().quick() if quick else throughput.Options()
-    size = growth.Options().quick() if quick else growth.Options()
-    programs = python.Options().quick() if quick else python.Options()
-    kinds = state_types.Options().quick() if quick else state_types.Options()
+    speed, size, programs = throughput.Options(), growth.Options(), python.Options()
+    kinds, staying = state_types.Options(), placement.Options()
+    moving = rescale.Options(timelines=_beside(out / "rescale.json"))
+    killing = recovery.Options(timelines=_beside(out / "recovery.json"))
+    if quick:
+        speed, size, programs = speed.quick(), size.quick(), programs.quick()
+        kinds, staying = kinds.quick(), staying.quick()
+        moving, killing = moving.quick(), killing.quick()
     runs: dict[str, Run] = {
         "throughput": lambda w, s: throughput.run(speed, w, s),
         "growth": lambda w, s: growth.run(size, w, s),
         "python": lambda w, s: python.run(programs, w, s),
         "state-types": lambda w, s: state_types.run(kinds, w, s),
+        "rescale": lambda w, s: rescale.run(moving, w, s),
+        "recovery": lambda w, s: recovery.run(killing, w, s),
+        "placement": lambda w, s: placement.run(staying, w, s),
     }
     codes = [_execute(name, run, out / f"{name}.json", None) for name, run in runs.items()]
     sys.exit(max(codes))
+
+
+def _beside(json_path: Path | None) -> Path | None:
+    """Where a result's timelines go."""
+    return None if json_path is None else json_path.with_suffix(".timelines.json")
 
 
 def _execute(name: str, run: Run, json_path: Path | None, keep: Path | None) -> int:

@@ -22,24 +22,32 @@ def check_request(
     """Raise if a request makes no sense to this query now."""
     operators = operators_of(details, assignments)
     key_groups = assignments[operators[0]].key_groups
+    if kind != "cancel":
+        check_strategy(details.get("strategy", "live"))
     if kind == "rescale":
         check_parallelism(details.get("parallelism"), key_groups)
-        check_strategy(details.get("strategy"))
     elif kind == "move":
-        check_strategy(details.get("strategy"))
         check_executor(details.get("to"), executors)
+        if details.get("to") in drained:
+            raise UsageError(
+                f"{details.get('to')} is drained; nothing is moved there until undrain."
+            )
         _check_groups(details.get("key_groups"), key_groups)
     elif kind in ("drain", "undrain"):
-        check_strategy(details.get("strategy"))
         check_executor(details.get("executor"), executors)
         left = {e.name for e in executors} - set(drained)
         if kind == "drain" and left <= {details.get("executor")}:
-            raise UsageError(
-                f"{details.get('executor')} is the only executor that is left; there is nowhere to "
-                "move its key groups to. Add an executor first."
-            )
+            raise UsageError(nowhere_else(details.get("executor")))
     elif kind != "cancel":
         raise UsageError(f"there is no request of kind {kind!r}.")
+
+
+def nowhere_else(executor: object) -> str:
+    """Why an executor cannot be drained."""
+    return (
+        f"{executor} is the only executor that is left; there is nowhere to move its key groups "
+        "to. Add an executor first."
+    )
 
 
 def check_executor(name: object, executors: Iterable[Executor]) -> None:

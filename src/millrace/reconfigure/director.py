@@ -21,21 +21,20 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace import clock
-from millrace.errors import MillraceError, UsageError
+from millrace.errors import CorruptionError, MillraceError, StoreError, UsageError
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
-from millrace.reconfigure.checking import check_executor, check_request, operators_of
+from millrace.reconfigure.checking import (
+    check_executor,
+    check_request,
+    nowhere_else,
+    operators_of,
+)
 from millrace.reconfigure.followers import Allowance, Followed, Followers, Wanted
 from millrace.reconfigure.moves import Move, MoveReport, Progress, report
 from millrace.reconfigure.planner import Plan, Slot, plan, relocate
 from millrace.reconfigure.requests import Answer, Request, Requests
-from millrace.reconfigure.slots import (
-    Executor,
-    choose_slots,
-    is_crowded,
-    standbys,
-    surviving_slots,
-)
+from millrace.reconfigure.slots import Executor, choose_slots, standbys, surviving_slots
 from millrace.reconfigure.strategies import View, next_step
 
 _log = logging.getLogger("millrace")
@@ -121,6 +120,7 @@ class Director:
         self._past: dict[str, Progress] = {}
         self._queue: list[Request] = []
         self._moves: dict[str, Move] = {}
+        self._unanswered: dict[str, Answer] = {}
         self._seconds: list[float] = []
         self._closed = False
         self.restart: Callable[[], None] | None = None
@@ -200,10 +200,16 @@ class Director:
         """Take the target over at once; for a query that was stopped to be restarted."""
         with self._changed:
             progress = self._current
-            if progress is not None:
-                for name, planned in progress.plans.items():
+            # Meanwhile it may have been superseded, or an executor lost: then it is planned anew.
+            if (
+                progress is not None
+                and progress.move.strategy == "restart"
+                and self._fits(progress)
+            ):
+                for name, planned in list(progress.plans.items()):
                     self._flip(progress, name, planned.target)
                 progress.flipped = True
+            self.restarting.clear()
 
     # What the user calls.
 
@@ -213,9 +219,16 @@ class Director:
         with self._lock:
             self._check(kind, body)
         request = self._requests.submit(kind, **body)
+        self._requests.take(request, self._run)
         with self._changed:
             self._accept(request)
             return self._moves[request.id]
+
+    @property
+    def under_way(self) -> Move | None:
+        """The move that is being carried out."""
+        with self._lock:
+            return self._current.move if self._current is not None else None
 
     def assignments(self) -> dict[OperatorName, Assignment]:
         with self._lock:
@@ -228,7 +241,20 @@ class Director:
 
     def poll(self) -> None:
         """Look for requests that somebody wrote into the location."""
-        for request in self._requests.pending():
+        with self._lock:
+            self._write_answers()
+        for id_ in self._requests.open():
+            if id_ in self._moves:
+                continue
+            try:
+                request = self._requests.read(id_)
+            except CorruptionError as error:
+                self._requests.answer(id_, Answer("refused", str(error)))
+                continue
+            self._requests.take(request, self._run)
+            if self._requests.answered(id_) is not None:
+                # Whoever asked gave up waiting just before it was taken.
+                continue
             with self._lock:
                 self._accept(request)
 
@@ -236,7 +262,6 @@ class Director:
         """Queue a request, or refuse it with a reason."""
         if request.id in self._moves:
             return
-        self._requests.take(request, self._run)
         strategy = str(request.details.get("strategy", "live"))
         move = Move(request.id, request.kind, strategy, request.details, self._report, self._cancel)
         self._moves[request.id] = move
@@ -246,15 +271,20 @@ class Director:
             self._close_request(move, "refused", str(error))
             return
         if request.kind == "cancel":
-            found = self._moves.get(str(request.details["request"]))
-            if found is not None:
-                self._cancel(found)
+            self._cancel(self._moves[str(request.details["request"])])
             self._close_request(move, "done")
             return
         self._queue.append(request)
 
     def _check(self, kind: str, details: Mapping[str, object]) -> None:
         check_request(kind, details, self._assignments, self._cluster.alive(), self._drained)
+        if kind == "cancel":
+            found = self._moves.get(str(details.get("request")))
+            if found is None or not found.is_open:
+                state = "is not known" if found is None else f"is {found.state} already"
+                raise UsageError(
+                    f"request {details.get('request')!r} {state}; there is nothing to cancel."
+                )
 
     def _next_request(self) -> None:
         """The newest request wins; those before it are superseded."""
@@ -266,7 +296,7 @@ class Director:
             self._supersede(self._moves[request.id], newest.id)
         if self._current is not None:
             self._supersede(self._current.move, newest.id)
-            self._drop()
+            self._abandon(self._current)
         self._begin(self._moves[newest.id])
 
     def _supersede(self, move: Move, by: str) -> None:
@@ -276,7 +306,8 @@ class Director:
         with self._lock:
             self._queue = [r for r in self._queue if r.id != move.id]
             if self._current is not None and self._current.move is move:
-                self._drop()
+                self._abandon(self._current)
+                self._open_again(move)
             self._close_request(move, "cancelled", "as asked")
 
     def _close_request(self, move: Move, state: str, reason: str = "") -> None:
@@ -285,12 +316,24 @@ class Director:
         move.end(state, reason)
         if move.id in self._moves:
             told = self._report(move).to_json() if state == "done" else {}
-            self._requests.answer(move.id, Answer(state, reason, told))
+            self._unanswered[move.id] = Answer(state, reason, told)
+            self._write_answers()
+
+    def _write_answers(self) -> None:
+        """In order, so that a request is never open again when a later one is not."""
+        for id_, answer in list(self._unanswered.items()):
+            try:
+                self._requests.answer(id_, answer)
+            except StoreError as error:
+                _log.warning("cannot answer request %s, will try again: %s", id_, error)
+                return
+            del self._unanswered[id_]
 
     # A move under way.
 
     def _begin(self, move: Move) -> None:
         details = move.details
+        before = dict(self._parallelism)
         if move.kind == "rescale":
             for name in operators_of(details, self._assignments):
                 self._parallelism[name] = int(details["parallelism"])
@@ -300,7 +343,7 @@ class Director:
         elif move.kind == "undrain":
             self._drained.discard(str(details["executor"]))
         move.state = "moving"
-        progress = Progress(move, clock.stopwatch(), self._seconds[-SAMPLE:])
+        progress = Progress(move, clock.stopwatch(), self._seconds[-SAMPLE:], before)
         self._current = progress
         self._past[move.id] = progress
 
@@ -308,9 +351,32 @@ class Director:
         self._current = None
         self._behind = {}
 
+    def _abandon(self, progress: Progress) -> None:
+        """What has moved stays; where nothing has, what was wanted before is wanted again."""
+        moved = {name for name, _ in progress.moved}
+        if progress.move.kind == "rescale":
+            for name, before in progress.parallelism.items():
+                now = self._assignments[name].shards
+                self._parallelism[name] = now if name in moved else before
+        self._drop()
+
+    def _open_again(self, move: Move) -> None:
+        """A drain that is not going to happen leaves its executor as it was."""
+        if move.kind == "drain":
+            self._drained.discard(str(move.details["executor"]))
+
     def _finish(self, progress: Progress, state: str, reason: str = "") -> None:
         progress.seconds = clock.stopwatch() - progress.started
-        self._drop()
+        if state == "done":
+            if progress.move.kind == "move":
+                # It may have opened or closed a shard, and that is not to be healed.
+                for name, (old, new) in progress.shards.items():
+                    operator = OperatorName(name)
+                    self._parallelism[operator] = max(1, self._parallelism[operator] + new - old)
+            self._drop()
+        else:
+            self._abandon(progress)
+            self._open_again(progress.move)
         self._close_request(progress.move, state, reason)
         if state == "done":
             self._dismiss()
@@ -353,10 +419,9 @@ class Director:
         if assignment == planned.target:
             changed = frozenset(planned.moved)
         else:
+            # On the way to the target the shards that were there keep their numbers.
             changed = frozenset(
-                g
-                for g in planned.moved
-                if planned.after(frozenset([g])).current.owners[g] == assignment.owners[g]
+                g for g in planned.moved if planned.current.owners[g] != assignment.owners[g]
             )
         progress.moved |= {(name, group) for group in changed}
         progress.plans[name] = planned.after(changed)
@@ -364,13 +429,7 @@ class Director:
 
     def _plan(self, progress: Progress) -> bool:
         """Make plans, or make them anew if they no longer fit; False if it is too early."""
-        alive = {e.name for e in self._alive}
-        fits = progress.plans and all(
-            planned.current == self._assignments[name]
-            and {e for e in planned.target.executors if e} <= alive
-            for name, planned in progress.plans.items()
-        )
-        if fits:
+        if self._fits(progress):
             return True
         move = progress.move
         if move.kind == "rescale" and not self._staffed(progress):
@@ -388,15 +447,28 @@ class Director:
             progress.shards[name] = (old, planned.target.shards)
         return True
 
+    def _fits(self, progress: Progress) -> bool:
+        """Whether there are plans, and they are for how things are now."""
+        alive = {e.name for e in self._alive}
+        return bool(progress.plans) and all(
+            planned.current == self._assignments[name]
+            and {e for e in planned.target.executors if e} <= alive
+            for name, planned in progress.plans.items()
+        )
+
     def _plan_operator(self, move: Move, name: OperatorName) -> Plan:
         current = self._assignments[name]
         if move.kind == "move":
             to = str(move.details["to"])
             check_executor(to, self._alive)
+            owners = [current.executor_of(shard) for shard in current.owners]
+            groups = [g for g in move.details["key_groups"] if owners[g] != to]
             counts = np.bincount(current.owners, minlength=current.shards)
             there = [s for s in range(current.shards) if current.executor_of(s) == to]
             keeps = min(there, key=lambda s: counts[s]) if there else None
-            return relocate(current, move.details["key_groups"], Slot(to, keeps=keeps))
+            return relocate(current, groups, Slot(to, keeps=keeps))
+        if move.kind == "drain" and self._drained >= {e.name for e in self._alive}:
+            raise UsageError(nowhere_else(move.details["executor"]))
         slots = choose_slots(current, self._parallelism[name], self._alive, self._drained)
         return plan(current, slots, self._load[name], self._standing.get(name))
 
@@ -439,7 +511,9 @@ class Director:
             if not slots:
                 self._assignments[name] = self._settled(current)
                 continue
-            planned = plan(current, slots, self._load[name], self._standing.get(name))
+            planned = plan(
+                current, slots, self._load[name], self._standing.get(name), only_homeless=True
+            )
             _log.warning(
                 "%s: executors %s are gone; their %d key groups of %r go to %d others",
                 self._requests.url,
@@ -451,20 +525,23 @@ class Director:
             self._assignments[name] = planned.target
             if self._current is not None:
                 self._current.plans = {}
+                if not self._current.flipped:
+                    self._behind = {}
 
     def _heal(self) -> None:
-        """Go back to the wanted parallelism, well spread, once there are executors for it."""
-        usable = [e for e in self._alive if e.name not in self._drained]
-        cores = sum(e.cores for e in usable)
-        short = [
-            name
-            for name, wanted in self._parallelism.items()
-            if (self._assignments[name].shards < wanted and cores > self._assignments[name].shards)
-            or is_crowded(self._assignments[name], usable)
-        ]
-        if short:
-            move = Move(clock.fresh_id()[:8], "recovery", "live", {}, self._report, self._cancel)
-            self._begin(move)
+        """Go back to the wanted parallelism once there are executors for it, and spread shards that
+        are crowded on some while others have none."""
+        cores = sum(e.cores for e in self._alive if e.name not in self._drained)
+        for name, wanted in self._parallelism.items():
+            current = self._assignments[name]
+            shards = max(current.shards, min(wanted, cores))
+            slots = choose_slots(current, shards, self._alive, self._drained)
+            if self._alive and any(slot.keeps is None for slot in slots):
+                break
+        else:
+            return
+        move = Move(clock.fresh_id()[:8], "recovery", "live", {}, self._report, self._cancel)
+        self._begin(move)
 
     def _staff(self) -> None:
         """Ask Spark for the executors that the parallelism needs."""
@@ -539,6 +616,8 @@ class Director:
         found = self._round(wanted, version, behind=True)
         with self._lock:
             self._note(found)
+            if self._current is not None:
+                self._current.failures = 0
         read = sum(part.bytes for part in found)
         pace = read / self._options.follow_bytes_per_second
         return max(0.0, pace - (clock.stopwatch() - started))
@@ -560,10 +639,16 @@ class Director:
             for group in groups:
                 wanted.setdefault(self._owner(name, group), {}).setdefault(name, []).append(group)
         while wanted:
-            found = self._round(wanted, version, behind=False)
+            try:
+                found = self._round(wanted, version, behind=False)
+            except Exception as error:
+                # The epoch's own shards follow anyway; if they cannot either, they say so.
+                _log.warning("following before epoch %d failed: %s", version + 1, error)
+                return
             with self._lock:
                 self._note(found)
             done = {(f.operator, f.executor, group) for f in found for group in f.groups}
+            before = sum(len(groups) for part in wanted.values() for groups in part.values())
             wanted = {
                 executor: {
                     name: left
@@ -573,8 +658,10 @@ class Director:
                 for executor, operators in wanted.items()
             }
             wanted = {executor: operators for executor, operators in wanted.items() if operators}
-            if not found:
-                # The executor is gone: the epoch's own shards follow, wherever they run.
+            after = sum(len(groups) for part in wanted.values() for groups in part.values())
+            if after == before:
+                # What ran did not run where it should: the executor is gone. The epoch's own
+                # shards follow, wherever they run.
                 return
 
     def _round(self, wanted: Wanted, version: Epoch, *, behind: bool) -> list[Followed]:
@@ -603,9 +690,9 @@ class Director:
             if progress is not None and not self._closed:
                 progress.failures += 1
                 if progress.failures >= ATTEMPTS:
-                    self._finish(
-                        progress, "refused", f"following failed {ATTEMPTS} times: {reason}"
-                    )
+                    # After a lazy flip it is carried out: the owners fetch what they touch.
+                    state = "done" if progress.flipped else "refused"
+                    self._finish(progress, state, f"following failed {ATTEMPTS} times: {reason}")
 
     def _report(self, move: Move) -> MoveReport:
         return report(move, self._past.get(move.id))

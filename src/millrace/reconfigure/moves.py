@@ -149,6 +149,8 @@ class Progress:
     started: float
     before: list[float]
     """How long epochs took before it, as during and after it below."""
+    parallelism: dict[OperatorName, int]
+    """What was wanted before it."""
     plans: dict[OperatorName, Plan] = field(default_factory=dict)
     shards: dict[str, tuple[int, int]] = field(default_factory=dict)
     moved: set[tuple[OperatorName, int]] = field(default_factory=set)

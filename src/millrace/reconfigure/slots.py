@@ -23,13 +23,17 @@ class Executor:
 def choose_slots(
     current: Assignment, shards: int, executors: Sequence[Executor], avoid: Collection[str] = ()
 ) -> list[Slot]:
-    """Slots for so many shards: those in use first, then where most cores are free."""
+    """Slots for so many shards: those in use first, then where most cores are free.
+
+    An executor keeps no more of them than its cores, or its share if there are not enough cores.
+    """
     usable = [e for e in executors if e.name not in avoid] or list(executors)
     if not usable:
         return [Slot(ANYWHERE, keeps=s if s < current.shards else None) for s in range(shards)]
     known = {e.name: e for e in usable}
-    room = {name: capacity(e, usable, shards) for name, e in known.items()}
     used = dict.fromkeys(known, 0)
+    cores = sum(e.cores for e in usable)
+    room = {e.name: max(e.cores, -(-shards * e.cores // cores)) for e in usable}
     slots: list[Slot] = []
     for shard in _by_state(current):
         name = current.executor_of(shard)
@@ -48,23 +52,6 @@ def choose_slots(
         slots.append(Slot(name, known[name].speed, keeps=keeps))
         used[name] += 1
     return slots
-
-
-def capacity(executor: Executor, executors: Sequence[Executor], shards: int) -> int:
-    """How many of so many shards an executor has when they are spread by cores."""
-    total = sum(e.cores for e in executors)
-    return max(executor.cores, -(-shards * executor.cores // total))
-
-
-def is_crowded(current: Assignment, executors: Sequence[Executor]) -> bool:
-    """Whether some executor has more shards than it should while others have none."""
-    counts = {e.name: 0 for e in executors}
-    for shard in range(current.shards):
-        name = current.executor_of(shard)
-        if name in counts:
-            counts[name] += 1
-    crowded = any(counts[e.name] > capacity(e, executors, current.shards) for e in executors)
-    return crowded and 0 in counts.values()
 
 
 def _by_state(current: Assignment) -> list[int]:

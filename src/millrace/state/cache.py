@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from millrace.errors import MissingFileError
 from millrace.ids import Epoch, OperatorName
 from millrace.log.journal import Identity, Journal
 from millrace.log.pages import prune
@@ -58,7 +59,12 @@ class Cache:
             for key in [k for k in _held if k[0] == location]:
                 del _held[key]
             _held[location, query] = held
-        held.journal.follow(held.trail, version)
+        try:
+            held.journal.follow(held.trail, version)
+        except MissingFileError:
+            # This process was away for longer than manifests are kept. Its replicas are as good as
+            # any: they go on with whatever is live now.
+            held.trail = held.journal.trail(version)
         if at_least:
             version = held.journal.catch_up(held.trail)
         self._held = held

@@ -38,6 +38,15 @@ def make_engine(kind: str, workdir: Path, memory: str) -> Servant:
         from millrace.bench._peers.processing import SparkProcessing
 
         return SparkProcessing(workdir, memory)
+    if kind in ("millrace_cluster", "spark_cluster"):
+        from millrace.bench._peers.clusters import MillraceCluster, SparkCluster
+
+        cluster = MillraceCluster if kind == "millrace_cluster" else SparkCluster
+        return cluster(workdir, memory)
+    if kind in ("placed", "unplaced"):
+        from millrace.bench._peers.placed import PlacedEngine
+
+        return PlacedEngine(workdir, memory, hints=kind == "placed")
     from millrace.bench._peers.rocksdb import RocksDBEngine
 
     if kind not in ("spark_rocksdb", "spark_rocksdb_fastlog"):

@@ -9,7 +9,7 @@ run on Millrace, as they are.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -134,6 +134,12 @@ def _millis(time: dt.datetime) -> int:
     return round(time.timestamp() * 1000)
 
 
-ROW_MODE = {COUNT: CountProcessor, SESSIONS: SparkSessions}
-IN_PANDAS = {COUNT: PandasCount, SESSIONS: PandasSessions}
+ROW_MODE: dict[str, Callable[[], StatefulProcessor]] = {
+    COUNT: CountProcessor,
+    SESSIONS: SparkSessions,
+}
+IN_PANDAS: dict[str, Callable[[], StatefulProcessor]] = {
+    COUNT: PandasCount,
+    SESSIONS: PandasSessions,
+}
 NATIVE = {COUNT: Count, SESSIONS: Sessions}

@@ -1,0 +1,134 @@
+"""What the benchmarks on real executors share: open a side, fill it, find its capacity, compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from millrace.bench._contract import Result
+from millrace.bench._oracle import same, state
+from millrace.bench._process import Peer
+from millrace.bench._timeline import SOURCES, Timeline
+from millrace.log import pages, slow
+
+FILLED = "filled"
+TRIGGER = 1.0
+"""Seconds between epochs."""
+TRIGGER_TEXT = "1 second"
+EXECUTOR_MB = 640
+LOAD = 0.5
+"""The share of its capacity that a side is given."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """How slow the location's store is made to be."""
+
+    latency_ms: float = 0.0
+    mb_per_s: float = 0.0
+
+    @property
+    def is_slow(self) -> bool:
+        return bool(self.latency_ms or self.mb_per_s)
+
+    def environment(self) -> dict[str, str]:
+        if not self.is_slow:
+            return {}
+        return {slow.LATENCY: str(self.latency_ms), slow.RATE: str(self.mb_per_s)}
+
+
+@dataclass
+class Side:
+    """A peer whose location is filled."""
+
+    peer: Peer
+    keys: int
+    parallelism: int
+    rate: int = 0
+    capacity: float = 0.0
+
+    @staticmethod
+    def open(peer: Peer, keys: int, executors: int, store: Store, parallelism: int) -> Side:
+        """Start its Spark and create all keys."""
+        # Relative: an executor's working directory is its own, as its disk would be.
+        copies = {pages.VARIABLE: "copies"} if store.is_slow else {}
+        peer.call(
+            "open",
+            executors=executors,
+            executor_mb=EXECUTOR_MB,
+            env=store.environment(),
+            executor_env=copies,
+        )
+        peer.call("fill", name=FILLED, keys=keys, parallelism=parallelism)
+        return Side(peer, keys, parallelism)
+
+    def probe(self, offered: int, seconds: float) -> None:
+        """Find the rows that an epoch of one trigger's length can take.
+
+        More rows are offered than can be taken, so epochs grow; their time is about a constant plus
+        a time per row.
+        """
+        self.peer.call("copy", name=FILLED, to="probe")
+        self.start("probe", offered, parallelism=self.parallelism, trigger=None, backlog=1.5)
+        self.peer.call("wait", seconds=seconds)
+        self.peer.call("wait_commits", name="probe", number=1, timeout=120)
+        epochs = self.peer.call("progress")
+        self.peer.call("stop")
+        self.peer.call("remove", name="probe")
+        # The first is cold.
+        epochs = epochs[1:] if len(epochs) > 2 else epochs
+        rows = np.asarray([e["rows"] for e in epochs], float)
+        seconds_each = np.asarray([e["ms"] for e in epochs], float) / 1e3
+        self.capacity = float(np.max(rows / seconds_each))
+        if len(epochs) >= 4 and np.ptp(rows) > 0.2 * rows.max():
+            slope, constant = np.polyfit(rows, seconds_each, 1)
+            if slope > 0 and 0 <= constant < TRIGGER:
+                self.capacity = min(self.capacity, float((TRIGGER - constant) / slope))
+
+    def set_rate(self, rate: float) -> None:
+        """A whole number of rows per source, and not too ragged."""
+        self.rate = max(1, int(rate) // (SOURCES * 50)) * SOURCES * 50
+
+    def start(
+        self,
+        name: str,
+        rate: int,
+        *,
+        parallelism: int,
+        trigger: str | None = TRIGGER_TEXT,
+        backlog: float = 0.0,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.peer.call(
+            "start",
+            name=name,
+            keys=self.keys,
+            rate=rate,
+            parallelism=parallelism,
+            trigger=trigger,
+            backlog=backlog,
+            **(options or {}),
+        )
+
+    def timeline(self, name: str) -> Timeline:
+        return Timeline.from_json(self.peer.call("timeline", name=name))
+
+    def compare(self, result: Result, oracle: Peer, name: str, what: str, workdir: Path) -> None:
+        """The final state must be what one batch over the same rows gives."""
+        timeline = self.timeline(name)
+        ends = list(timeline.points[-1].ends)
+        path = workdir / f"oracle-{self.peer.kind}-{name}.parquet"
+        oracle.call("oracle", ends=ends, rate=self.rate, keys=self.keys, path=str(path))
+        counted = pq.read_table(path)
+        path.unlink()
+        counts = np.ones(self.keys, np.int64)
+        counts[counted["key"].to_numpy()] += counted["n"].to_numpy()
+        table = state(self.peer, name, workdir)
+        result.compare(
+            f"{what}: its counts over {self.keys:,} keys are not the batch's", same(table, counts)
+        )

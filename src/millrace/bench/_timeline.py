@@ -1,0 +1,176 @@
+"""Latency by event, from what a query leaves in its checkpoint. Pure, except for reading files.
+
+The source is open loop: `SOURCES` of Spark's own rate sources, each of which makes the rows of a
+second when that second is over, started a part of a second after each other. So when a row was made
+follows from its number, and which rows a batch had follows from Spark's offset log. A batch is done
+when Spark's commit log says so. Both are files, written alike by every query, and are there after
+restarts and kills.
+
+A row's latency is from its making, before the source shows it, to the commit of its batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.bench._contract import BenchmarkError
+
+SOURCES = 4
+SAMPLES = 25
+"""Rows of each second of a source that stand for all of them."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One committed batch with rows."""
+
+    batch: int
+    committed: float
+    """Seconds since 1970."""
+    begins: tuple[int, ...]
+    """The first second of each source that is in it."""
+    ends: tuple[int, ...]
+
+    @property
+    def seconds(self) -> int:
+        """How many seconds of single sources it has."""
+        return sum(self.ends) - sum(self.begins)
+
+
+def read_points(checkpoint: Path) -> list[Point]:
+    """The batches of a query, in order. Its first source is not a rate source and is left out."""
+    before = (0,) * SOURCES
+    points = []
+    commits = checkpoint / "commits"
+    for batch in sorted(int(p.name) for p in commits.iterdir() if p.name.isdigit()):
+        lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
+        ends = tuple(int(line) if line.strip() != "-" else 0 for line in lines[-SOURCES:])
+        if ends != before:
+            committed = (commits / str(batch)).stat().st_mtime_ns / 1e9
+            points.append(Point(batch, committed, before, ends))
+        before = ends
+    return points
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Latencies of some rows, in seconds."""
+
+    p50: float
+    p99: float
+    max: float
+
+    @staticmethod
+    def of(latencies: Floats) -> Spread:
+        if not len(latencies):
+            raise BenchmarkError(
+                "no row was made and committed in a part of the run: its epochs take longer than "
+                "it lasts. Choose a lower --rate, or an idle machine."
+            )
+        p50, p99 = np.percentile(latencies, [50, 99])
+        return Spread(float(p50), float(p99), float(latencies.max()))
+
+
+class Timeline:
+    """The batches of one run."""
+
+    def __init__(self, points: Sequence[Point], started: float, rate: float) -> None:
+        """`started` is when the first source began; `rate` is of all sources."""
+        self.points = list(points)
+        self.started = started
+        self.rate = rate
+        made, done = [], []
+        for point in self.points:
+            rows = self._made(point)
+            made.append(rows)
+            done.append(np.full(len(rows), point.committed))
+        self._created: Floats = np.concatenate(made) if made else np.zeros(0)
+        self._committed: Floats = np.concatenate(done) if done else np.zeros(0)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Timeline:
+        points = [
+            Point(p["batch"], p["committed"], tuple(p["begins"]), tuple(p["ends"]))
+            for p in data["points"]
+        ]
+        return Timeline(points, data["started"], data["rate"])
+
+    def _made(self, point: Point) -> Floats:
+        within = (np.arange(SAMPLES) + 0.5) / SAMPLES
+        parts = [
+            (np.arange(begin, end)[:, None] + within).ravel() + number / SOURCES
+            for number, (begin, end) in enumerate(zip(point.begins, point.ends, strict=True))
+        ]
+        return self.started + np.concatenate(parts)
+
+    def rows(self, points: Sequence[Point]) -> float:
+        return sum(p.seconds for p in points) * self.rate / SOURCES
+
+    def first_commit(self, since: float) -> float:
+        """When the first batch was committed after a time."""
+        return next(p.committed for p in self.points if p.committed >= since)
+
+    def before(self, since: float, until: float) -> Floats:
+        """Latencies of rows made after `since` whose batch was done before `until`."""
+        return self._latencies((self._created >= since) & (self._committed < until))
+
+    def during(self, since: float, until: float) -> Floats:
+        """Latencies of rows of which some time between making and commit is in here."""
+        return self._latencies((self._committed >= since) & (self._created <= until))
+
+    def after(self, since: float, until: float) -> Floats:
+        """Latencies of rows made after `since` and before `until`."""
+        return self._latencies((self._created > since) & (self._created < until))
+
+    def _latencies(self, chosen: npt.NDArray[np.bool_]) -> Floats:
+        return (self._committed - self._created)[chosen]
+
+    def _window(self, since: float, until: float) -> list[Point]:
+        """The batch before `since`, and all up to the first that ends at `until` or later."""
+        done = [n for n, p in enumerate(self.points) if p.committed < since]
+        first = done[-1] if done else 0
+        last = next(
+            (n for n, p in enumerate(self.points) if p.committed >= until), len(self.points) - 1
+        )
+        return self.points[first : last + 1]
+
+    def gaps(self, since: float, until: float) -> list[float]:
+        """Seconds between commits, from the one before `since` to the first after `until`."""
+        window = self._window(since, until)
+        return [b.committed - a.committed for a, b in itertools.pairwise(window)]
+
+    def throughput(self, since: float, until: float) -> float:
+        """Rows per second that were committed."""
+        first, *others = self._window(since, until)
+        return self.rows(others) / (others[-1].committed - first.committed)
+
+    def missed(self, since: float, until: float, trigger: float) -> int:
+        """How many times a batch was due and none was committed."""
+        return sum(max(0, round(gap / trigger) - 1) for gap in self.gaps(since, until))
+
+    def series(self, origin: float) -> list[list[float]]:
+        """Per batch: when it was done, and the least, mean and largest latency of its rows."""
+        found = []
+        for point in self.points:
+            latencies = point.committed - self._made(point)
+            values = (point.committed - origin, latencies.min(), latencies.mean(), latencies.max())
+            found.append([round(float(value), 4) for value in values])
+        return found
+
+    def recovered(self, since: float, within: float, in_a_row: int = 3) -> float | None:
+        """Seconds until so many batches in a row have all their latencies below a bound again."""
+        later = [p for p in self.points if p.committed >= since]
+        good = [bool((p.committed - self._made(p)).max() <= within) for p in later]
+        for n, point in enumerate(later[: len(later) - in_a_row + 1]):
+            if all(good[n : n + in_a_row]):
+                return point.committed - since
+        return None

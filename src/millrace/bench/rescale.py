@@ -1,0 +1,230 @@
+"""Rescaling under load: 2 -> 4 -> 2 executors, every strategy, beside Spark's own way.
+
+Rows come at a fixed rate, half of what a side can take, whether it keeps up or not. All runs start
+from copies of the same filled location. A run: some seconds to warm up, some steady ones, rescale
+to 4, some more, back to 2, some more. Latency is by event, from its making to the commit of its
+epoch; see `_timeline`. "During" is every event some of whose latency is between the request and the
+commit of the epoch that ended the move.
+
+Spark's own way is its aggregation on RocksDB: stop, repartition the checkpoint offline, start. It
+gets the same rate if it can take it, else half of its own capacity.
+
+After each run the state is compared with one Spark batch over the rows that were committed. Figures
+are per move (`out` is 2 -> 4, `in` is 4 -> 2); without either, the worse of the two.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from millrace.bench import _plot
+from millrace.bench._console import Steps
+from millrace.bench._contract import Result
+from millrace.bench._moves import Measured, add_figures, measure
+from millrace.bench._openloop import FILLED, LOAD, TRIGGER, Side, Store
+from millrace.bench._process import Peer
+from millrace.bench._sizes import size_name
+from millrace.bench._timeline import Timeline
+from millrace.reconfigure.strategies import STRATEGIES
+
+NAME = "rescale"
+MILLRACE, SPARK = "millrace_cluster", "spark_cluster"
+BAR_KEYS = 5_000_000
+MOVES = ("out", "in")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Sizes of a run."""
+
+    keys: int = 5_000_000
+    few: int = 2
+    many: int = 4
+    rate: int | None = None
+    strategies: tuple[str, ...] = ("live", "pause", "fluid", "lazy", "standby", "restart")
+    spark: bool = True
+    store: Store = field(default_factory=Store)
+    warm: float = 5.0
+    steady: float = 10.0
+    probe: float = 10.0
+    offered: int = 600_000
+    spark_offered: int = 100_000
+    timelines: Path | None = None
+    images: Path | None = None
+
+    def quick(self) -> Options:
+        return replace(
+            self,
+            keys=min(self.keys, 200_000),
+            few=1,
+            many=2,
+            strategies=("live",) if self.strategies == Options.strategies else self.strategies,
+            rate=self.rate or 20_000,
+            warm=2.0,
+            steady=4.0,
+        )
+
+
+class Rescale:
+    """One run of the benchmark."""
+
+    def __init__(self, options: Options, workdir: Path, steps: Steps) -> None:
+        self._options = options
+        self._workdir = workdir
+        self._steps = steps
+        self._result = Result(NAME)
+        self._series: dict[str, dict[str, Any]] = {}
+
+    def run(self) -> Result:
+        options, result = self._options, self._result
+        result.figure("rescale.keys", options.keys)
+        result.figure("rescale.executors_few", options.few)
+        result.figure("rescale.executors_many", options.many)
+        with Peer(MILLRACE, self._workdir, memory="1g") as peer:
+            self._steps.step(f"{MILLRACE}: filling {size_name(options.keys)} keys")
+            side = Side.open(peer, options.keys, options.many, options.store, options.few)
+            self._set_rate(side, "millrace", options.offered)
+            for strategy in options.strategies:
+                standby = {"standby": 1} if strategy == "standby" else {}
+                self._measure(side, strategy, strategy, standby)
+        if options.spark and not options.store.is_slow:
+            with ExitStack() as stack:
+                peer = stack.enter_context(Peer(SPARK, self._workdir, memory="1g"))
+                self._steps.step(f"{SPARK}: filling {size_name(options.keys)} keys")
+                other = Side.open(peer, options.keys, options.many, options.store, options.few)
+                self._set_rate(other, "spark", options.spark_offered, at_most=side.rate)
+                self._measure(other, "spark", "offline repartition", {})
+                self._ratios()
+        self._bars()
+        return result
+
+    def _set_rate(self, side: Side, name: str, offered: int, at_most: int | None = None) -> None:
+        if self._options.rate is None:
+            self._steps.step(f"{side.peer.kind}: finding its capacity")
+            side.probe(offered, self._options.probe)
+            self._result.figure(f"rescale.{name}.capacity_rows_per_s", side.capacity)
+            rate = side.capacity * LOAD
+        else:
+            rate = self._options.rate
+        side.set_rate(min(rate, at_most or rate))
+        self._result.figure(f"rescale.{name}.rate_rows_per_s", side.rate)
+
+    def _measure(self, side: Side, name: str, strategy: str, extra: dict[str, Any]) -> None:
+        options, peer = self._options, side.peer
+        self._steps.step(f"{peer.kind}: {strategy}")
+        peer.call("copy", name=FILLED, to=name)
+        side.start(name, side.rate, parallelism=options.few, options=extra)
+        # At least two epochs; the first one opens everything.
+        peer.call("wait_commits", name=name, number=2, timeout=300)
+        peer.call("wait", seconds=options.warm + options.steady)
+        moves = []
+        for parallelism in (options.many, options.few):
+            moves.append(peer.call("rescale", parallelism=parallelism, strategy=strategy))
+            peer.call("wait_commits", name=name, number=1, timeout=300)
+            peer.call("wait", seconds=options.steady)
+        peer.call("wait_commits", name=name, number=1, timeout=300)
+        epochs = peer.call("epochs") if peer.kind == MILLRACE else []
+        peer.call("stop")
+        timeline = side.timeline(name)
+        side.compare(self._result, peer, name, name, self._workdir)
+        self._report(name, timeline, moves, epochs)
+        # After every run: the last ones may take long.
+        self._write()
+        peer.call("remove", name=name)
+
+    def _report(
+        self,
+        name: str,
+        timeline: Timeline,
+        moves: list[dict[str, Any]],
+        epochs: list[dict[str, Any]],
+    ) -> None:
+        first, second = moves
+        last = timeline.points[-1].committed
+        windows = (
+            (first["requested"] - self._options.steady, second["requested"]),
+            (
+                max(
+                    timeline.first_commit(first["ended"]),
+                    second["requested"] - 0.75 * self._options.steady,
+                ),
+                last,
+            ),
+        )
+        measured: list[Measured] = []
+        for label, move, (since, until) in zip(MOVES, moves, windows, strict=True):
+            found = measure(timeline, move, since, until, TRIGGER)
+            add_figures(self._result, f"rescale.{name}.{label}", found)
+            measured.append(found)
+            for part in ("stop_s", "repartition_s", "start_s"):
+                if part in move:
+                    self._result.figure(f"rescale.{name}.{label}.{part}", move[part])
+        prefix, result = f"rescale.{name}", self._result
+        result.figure(f"{prefix}.p99_during_over_before", max(m.p99_ratio for m in measured))
+        result.figure(f"{prefix}.downtime_s", max(m.downtime for m in measured))
+        result.figure(f"{prefix}.duration_s", max(m.duration for m in measured))
+        result.figure(f"{prefix}.epochs_missed", sum(m.missed for m in measured))
+        result.figure(
+            f"{prefix}.throughput_during_over_before", min(m.throughput for m in measured)
+        )
+        result.figure(f"{prefix}.bytes", sum(m.bytes for m in measured))
+        origin = first["requested"]
+        self._series[name] = {
+            "points": timeline.series(origin),
+            "moves": [
+                [m["requested"] - origin, timeline.first_commit(m["ended"]) - origin] for m in moves
+            ],
+            "epochs": epochs,
+        }
+        self._steps.say(
+            f"  {name}: p99 during/before {result.figures[f'{prefix}.p99_during_over_before']:.3g},"
+            f" downtime {result.figures[f'{prefix}.downtime_s']:.3g} s"
+        )
+
+    def _ratios(self) -> None:
+        """How much longer Spark's way is without output; a gap below a trigger counts as one."""
+        figures = self._result.figures
+        for strategy in self._options.strategies:
+            ours = max(figures[f"rescale.{strategy}.downtime_s"], TRIGGER)
+            theirs = figures["rescale.spark.downtime_s"]
+            self._result.ratio(f"rescale.downtime.spark_over_{strategy}", theirs / ours)
+
+    def _bars(self) -> None:
+        if "live" not in self._options.strategies or self._options.keys < BAR_KEYS:
+            return
+        figures = self._result.figures
+        for name, target in (("p99_during_over_before", 1.25), ("epochs_missed", 0)):
+            self._result.at_most(f"rescale.live.{name}", figures[f"rescale.live.{name}"], target)
+        name = "rescale.live.throughput_during_over_before"
+        self._result.at_least(name, figures[name], 0.95)
+
+    def _write(self) -> None:
+        options = self._options
+        executors = f"{options.few} → {options.many} → {options.few} executors"
+        title = f"{size_name(options.keys)} keys, {executors}"
+        if self._options.store.is_slow:
+            store = self._options.store
+            title += f", store {store.latency_ms:g} ms and {store.mb_per_s:g} MB/s"
+        if self._options.timelines is not None:
+            self._options.timelines.parent.mkdir(parents=True, exist_ok=True)
+            self._options.timelines.write_text(json.dumps(self._series) + "\n")
+        if self._options.images is not None:
+            stem = "rescale-slow-store" if self._options.store.is_slow else "rescale"
+            _plot.write(self._series, title, self._options.images, stem)
+
+
+def check_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those names if all are strategies, else raise."""
+    unknown = [name for name in names if name not in STRATEGIES]
+    if unknown or not names:
+        raise ValueError(f"{','.join(unknown)!r}: choose from {', '.join(STRATEGIES)}")
+    return names
+
+
+def run(options: Options, workdir: Path, steps: Steps) -> Result:
+    """Run the benchmark in a working directory of its own."""
+    return Rescale(options, workdir, steps).run()
