@@ -12,7 +12,17 @@ from click.testing import CliRunner
 from click.testing import Result as Outcome
 from tests.unit.bench.results import python_result, state_types_result, written
 
-from millrace.bench import BenchmarkError, Result, growth, python, state_types, throughput
+from millrace.bench import (
+    BenchmarkError,
+    Result,
+    growth,
+    placement,
+    python,
+    recovery,
+    rescale,
+    state_types,
+    throughput,
+)
 from millrace.bench.report import BEGIN, END
 from millrace.cli.bench import bench
 from millrace.cli.command import main
@@ -22,6 +32,9 @@ COMMANDS = {
     "growth": growth,
     "python": python,
     "state-types": state_types,
+    "rescale": rescale,
+    "recovery": recovery,
+    "placement": placement,
 }
 
 
