@@ -121,6 +121,10 @@ class Director:
         self._queue: list[Request] = []
         self._moves: dict[str, Move] = {}
         self._unanswered: dict[str, Answer] = {}
+        self._sound: object = None
+        """What was looked at last and needed no healing."""
+        self._stood: object = None
+        """What the standbys were last chosen for."""
         self._seconds: list[float] = []
         self._closed = False
         self.restart: Callable[[], None] | None = None
@@ -531,6 +535,9 @@ class Director:
     def _heal(self) -> None:
         """Go back to the wanted parallelism once there are executors for it, and spread shards that
         are crowded on some while others have none."""
+        now = (self._alive, set(self._drained), dict(self._parallelism), dict(self._assignments))
+        if now == self._sound:
+            return
         cores = sum(e.cores for e in self._alive if e.name not in self._drained)
         for name, wanted in self._parallelism.items():
             current = self._assignments[name]
@@ -539,6 +546,7 @@ class Director:
             if self._alive and any(slot.keeps is None for slot in slots):
                 break
         else:
+            self._sound = now
             return
         move = Move(clock.fresh_id()[:8], "recovery", "live", {}, self._report, self._cancel)
         self._begin(move)
@@ -577,7 +585,12 @@ class Director:
     def _refresh_standbys(self) -> None:
         if not self._options.standby or len(self._alive) < 2:
             self._standing = {}
+            self._stood = None
             return
+        now = (self._alive, set(self._drained), dict(self._assignments))
+        if now == self._stood:
+            return
+        self._stood = now
         usable = [e for e in self._alive if e.name not in self._drained]
         self._standing = {
             name: standbys(a, usable, self._options.standby)

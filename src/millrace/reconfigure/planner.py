@@ -213,7 +213,8 @@ def _give_up_surplus(
 ) -> None:
     """Shards with more than their quota let go of key groups."""
     open_to = np.asarray(welcome[_lacking(owners, weights, quotas) > 0].any(axis=0))
-    slack = TOLERANCE * float(quotas.mean()) if not _alike(weights) else 1e-9
+    # Of the smallest quota: beside a hot key group's, a share of the mean would be a lot to them.
+    slack = TOLERANCE * float(quotas.min()) if not _alike(weights) else 1e-9
     for shard, quota in enumerate(quotas):
         mine = np.flatnonzero(owners == shard)
         surplus = float(weights[mine].sum()) - float(quota)
