@@ -29,7 +29,6 @@ from millrace.bench._openloop import FILLED, LOAD, TRIGGER, Side, Store
 from millrace.bench._process import Peer
 from millrace.bench._sizes import size_name
 from millrace.bench._timeline import Timeline
-from millrace.reconfigure.strategies import STRATEGIES
 
 NAME = "rescale"
 MILLRACE, SPARK = "millrace_cluster", "spark_cluster"
@@ -215,14 +214,6 @@ class Rescale:
         if self._options.images is not None:
             stem = "rescale-slow-store" if self._options.store.is_slow else "rescale"
             _plot.write(self._series, title, self._options.images, stem)
-
-
-def check_strategies(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those names if all are strategies, else raise."""
-    unknown = [name for name in names if name not in STRATEGIES]
-    if unknown or not names:
-        raise ValueError(f"{','.join(unknown)!r}: choose from {', '.join(STRATEGIES)}")
-    return names
 
 
 def run(options: Options, workdir: Path, steps: Steps) -> Result:

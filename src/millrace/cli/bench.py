@@ -50,6 +50,25 @@ class Sizes(click.ParamType[tuple[int, ...]]):
             self.fail(str(error), param, ctx)
 
 
+class Strategies(click.ParamType[tuple[str, ...]]):
+    """Names such as live,pause."""
+
+    name = "strategies"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        from millrace.reconfigure.strategies import STRATEGIES
+
+        if isinstance(value, tuple):
+            return value
+        names = tuple(name.strip() for name in str(value).split(","))
+        unknown = [name for name in names if name not in STRATEGIES]
+        if unknown:
+            self.fail(f"{unknown[0]!r}: choose from {', '.join(STRATEGIES)}", param, ctx)
+        return names
+
+
 json_option = click.option(
     "--json",
     "json_path",
@@ -288,6 +307,7 @@ rate_option = click.option(
 @rate_option
 @click.option(
     "--strategies",
+    type=Strategies(),
     default="live,pause,fluid,lazy,standby,restart",
     show_default=True,
     help="Which ones, in this order.",
@@ -302,7 +322,7 @@ def rescale_command(
     quick: bool,
     keys: int,
     rate: int | None,
-    strategies: str,
+    strategies: tuple[str, ...],
     store_latency_ms: float,
     store_mb_per_s: float,
     spark: bool,
@@ -323,14 +343,10 @@ def rescale_command(
     """
     from millrace.bench import _openloop, rescale
 
-    try:
-        chosen = rescale.check_strategies(tuple(s.strip() for s in strategies.split(",")))
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--strategies") from error
     options = rescale.Options(
         keys=keys,
         rate=rate,
-        strategies=chosen,
+        strategies=strategies,
         spark=spark,
         store=_openloop.Store(store_latency_ms, store_mb_per_s),
         timelines=_beside(json_path),
