@@ -113,6 +113,9 @@ class Director:
         self._load = {name: np.zeros(a.key_groups) for name, a in assignments.items()}
         self._version = Epoch(0)
         self._followers = Followers()
+        self._known: frozenset[str] = frozenset()
+        self._cold: set[str] = set()
+        """Executors that have not run anything of ours: their first task takes seconds."""
         self._standing: dict[OperatorName, dict[str, tuple[int, ...]]] = {}
         self._behind: dict[OperatorName, tuple[int, ...]] = {}
         self._prepared: set[tuple[OperatorName, Assignment]] = set()
@@ -160,7 +163,7 @@ class Director:
             self._alive = self._cluster.alive()
         with self._lock:
             self._version = version
-            self._forget_dead()
+            self._notice()
             self._recover()
             self._next_request()
             if self._current is None:
@@ -496,10 +499,15 @@ class Director:
         slots = choose_slots(bare, bare.shards, self._alive, self._drained)
         return bare.placed(tuple(slot.executor for slot in slots))
 
-    def _forget_dead(self) -> None:
+    def _notice(self) -> None:
+        """Take note of who has come and gone."""
         alive = {e.name for e in self._alive}
         self._followers.keep(alive)
         self._drained &= alive
+        if not self._local:
+            busy = {e for a in self._assignments.values() for e in a.executors}
+            self._cold = (self._cold | (alive - self._known - busy)) & alive
+            self._known = frozenset(alive)
 
     def _recover(self) -> None:
         """Spread the key groups of lost executors over those that are left, at once."""
@@ -610,7 +618,11 @@ class Director:
                     asked.append((name, self._owner(name, group), group))
         for name, standing in self._standing.items():
             asked += [(name, executor, g) for executor, mine in standing.items() for g in mine]
-        return self._followers.stale(asked, self._version)
+        found = self._followers.stale(asked, self._version)
+        for executor in self._cold:
+            # With nothing to follow: what counts is that it has been asked once.
+            found.setdefault(executor, {})
+        return found
 
     def has_work(self) -> bool:
         """Whether `follow_once` would do something."""
@@ -629,6 +641,7 @@ class Director:
         found = self._round(wanted, version, behind=True)
         with self._lock:
             self._note(found)
+            self._cold -= wanted.keys()
             if self._current is not None:
                 self._current.failures = 0
         read = sum(part.bytes for part in found)

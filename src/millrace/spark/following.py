@@ -91,6 +91,9 @@ def _run(parts: tuple[_Part, ...], batches: Iterator[pa.RecordBatch]) -> Iterato
         done, version, bytes_ = follow_here(task, part.version, groups, exhausted)
         read += bytes_
         found.append((executor, task.operator, format_ranges(sorted(done)), version, bytes_))
+    if not found:
+        # It was only to be warmed up: the worker is there now, with its kernels.
+        return
     columns = [pa.array(column) for column in zip(*found, strict=True)]
     names = ["executor", "operator", "groups", "version", "bytes"]
     yield pa.RecordBatch.from_arrays(columns, names)

@@ -134,8 +134,18 @@ def test_live_does_not_flip_before_it_has_followed(stage: Stage) -> None:
     assert stage.run().shards == 4
 
 
+def test_executors_without_shards_are_warmed_up_once(stage: Stage) -> None:
+    stage.run()
+    ((_, wanted),) = stage.cluster.rounds
+    busy = set(stage.director.assignments().popitem()[1].executors)
+    assert wanted == {e.name: {} for e in stage.cluster.alive() if e.name not in busy}
+    stage.run()
+    assert len(stage.cluster.rounds) == 1
+
+
 def test_pause_follows_before_the_epoch(stage: Stage) -> None:
     stage.run()
+    stage.cluster.rounds.clear()
     stage.director.submit("rescale", "pause", parallelism=4)
     assert stage.run(follow=False).shards == 4
     ((version, wanted),) = stage.cluster.rounds
