@@ -28,6 +28,7 @@ from millrace.ids import OperatorName
 from millrace.log import Journal
 from millrace.operators.operator import MAIN
 from millrace.reconfigure.director import DirectorOptions
+from millrace.reconfigure.moves import Move
 from millrace.reconfigure.requests import Requests
 from millrace.reconfigure.strategies import STRATEGIES
 
@@ -61,13 +62,15 @@ class World:
         )
         self.cluster = SimulatedCluster(rng, folder)
         for _ in range(rng.randint(1, 4)):
-            self.cluster.join(rng.choice((1, 1, 2)))
+            self.cluster.join(rng.choice((1, 1, 2)), rng.choice((1.0, 1.0, 2.0)))
         self.deadly = rng.choice((0.0, 0.01, 0.03))
         """How likely the driver is killed at each point."""
         self.hot = rng.random() < 0.4
         self.tally: Counter[str] = Counter()
         """What happened, and how often."""
         self.zombies: list[Callable[[], None]] = []
+        self.moves: list[Move] = []
+        """What users of this driver hold."""
         self.late: list[Driver] = []
         """Drivers that were thought dead, and have a manifest to write yet."""
         self.last_batch = 1 << 30
@@ -124,6 +127,7 @@ class World:
     def restart(self, why: BaseException) -> None:
         self.say(f"the driver is gone ({why}); a new one starts")
         self.driver.director.close()
+        self.moves.clear()
         self.cluster.renew()
         self.start(None)
 
@@ -195,6 +199,10 @@ class World:
             self.ask()
         if rng.random() < 0.03 and len(self.cluster.living()) > 1:
             self.lose()
+        if rng.random() < 0.03 and self.cluster.living():
+            # Its Python workers end; what they had followed is gone, and nobody is told.
+            rng.choice(self.cluster.living()).held.clear()
+            self.tally["worker ended"] += 1
         if self.zombies and rng.random() < 0.1:
             self.zombies.pop(rng.randrange(len(self.zombies)))()
             self.tally["late task"] += 1
@@ -221,7 +229,7 @@ class World:
             self.checks.died(self.driver.trail.epoch)
 
     def join(self) -> None:
-        process = self.cluster.join(self.rng.choice((1, 1, 2)))
+        process = self.cluster.join(self.rng.choice((1, 1, 2)), self.rng.choice((1.0, 1.0, 2.0)))
         self.say(f"{process.name} joins with {process.executor.cores} cores")
 
     def loses(self, process: Process) -> bool:
@@ -247,10 +255,12 @@ class World:
             strategy = "teleport"
         self.say(f"asked at epoch {self.driver.trail.epoch}: {kind} {strategy} {details}")
         try:
-            if kind == "cancel" or rng.random() < 0.5:
+            if kind == "cancel" and self.moves and rng.random() < 0.5:
+                rng.choice(self.moves).cancel()
+            elif kind == "cancel" or rng.random() < 0.5:
                 Requests(self.store).submit(kind, **details, strategy=strategy)
             else:
-                self.driver.director.submit(kind, strategy, **details)
+                self.moves.append(self.driver.director.submit(kind, strategy, **details))
         except (UsageError, StoreError) as error:
             self.say(f"  {error}")
 
