@@ -50,7 +50,7 @@ class World:
         remote = rng.random() < 0.3
         segments = None if remote else folder
         self.memory = MemoryStore(f"sim://{seed}", segments)
-        self.store = FaultyStore(self.memory, rng, rng.choice((0.0, 0.01, 0.05)))
+        self.store = FaultyStore(self.memory, rng, rng.choice((0.0, 0.01, 0.05, 0.15)))
         self.key_groups = rng.choice((8, 8, 16, 32))
         tables = ((MAIN,), (MAIN, "twice"), (MAIN,))
         self.operators = [Tally(f"op{i}", tables[i]) for i in range(rng.choice((1, 1, 1, 2, 3)))]
@@ -86,7 +86,9 @@ class World:
                 f"executors {[p.executor for p in self.cluster.processes]}"
             )
             self.start(self.parallelism)
-            for _ in range(self.rng.randint(3, 7)):
+            # Now and then a long one, in which processes fall far behind.
+            turns = 25 if self.rng.random() < 0.03 else self.rng.randint(3, 7)
+            for _ in range(turns):
                 self.turn()
             self.settle()
 
