@@ -194,6 +194,10 @@ class Checks:
         alive = {p.name for p in world.cluster.living()}
         for name, assignment in director.assignments().items():
             assert set(assignment.executors) <= alive, f"{name}: {assignment} on the dead"
+        for move in world.moves:
+            answer = Requests(world.memory).answered(move.id)
+            assert answer is not None
+            assert (answer.state, answer.reason) == (move.state, move.reason)
 
     def fenced(self, late: Driver) -> None:
         """A driver that was thought dead cannot commit an epoch that is committed."""

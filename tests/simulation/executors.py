@@ -73,9 +73,9 @@ class SimulatedCluster:
         self.followed: dict[tuple[OperatorName, str, int], Epoch] = {}
         """How far executors that live have really come."""
 
-    def join(self, cores: int) -> Process:
+    def join(self, cores: int, speed: float) -> Process:
         name = f"executor-{self._number}"
-        process = Process(Executor(name, "host", cores), os.path.join(self._copies, name))
+        process = Process(Executor(name, "host", cores, speed), os.path.join(self._copies, name))
         self._number += 1
         self.processes.append(process)
         return process
@@ -97,7 +97,7 @@ class SimulatedCluster:
         old = [p for p in self.processes if p.alive]
         self.processes = []
         for process in old:
-            self.join(process.executor.cores)
+            self.join(process.executor.cores, process.executor.speed)
 
     def living(self) -> list[Process]:
         return [p for p in self.processes if p.alive]

@@ -33,6 +33,7 @@ MUST_HAPPEN = [
     *(f"rescale {state}" for state in FINAL),
     *(f"driver killed {point}" for point in POINTS),
     "executor killed",
+    "worker ended",
     "late task",
     "late driver fenced",
     "fault of the store",

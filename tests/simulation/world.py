@@ -28,6 +28,7 @@ from millrace.ids import OperatorName
 from millrace.log import Journal
 from millrace.operators.operator import MAIN
 from millrace.reconfigure.director import DirectorOptions
+from millrace.reconfigure.moves import Move
 from millrace.reconfigure.requests import Requests
 from millrace.reconfigure.strategies import STRATEGIES
 
@@ -49,7 +50,7 @@ class World:
         remote = rng.random() < 0.3
         segments = None if remote else folder
         self.memory = MemoryStore(f"sim://{seed}", segments)
-        self.store = FaultyStore(self.memory, rng, rng.choice((0.0, 0.01, 0.05)))
+        self.store = FaultyStore(self.memory, rng, rng.choice((0.0, 0.01, 0.05, 0.15)))
         self.key_groups = rng.choice((8, 8, 16, 32))
         tables = ((MAIN,), (MAIN, "twice"), (MAIN,))
         self.operators = [Tally(f"op{i}", tables[i]) for i in range(rng.choice((1, 1, 1, 2, 3)))]
@@ -61,13 +62,15 @@ class World:
         )
         self.cluster = SimulatedCluster(rng, folder)
         for _ in range(rng.randint(1, 4)):
-            self.cluster.join(rng.choice((1, 1, 2)))
+            self.cluster.join(rng.choice((1, 1, 2)), rng.choice((1.0, 1.0, 2.0)))
         self.deadly = rng.choice((0.0, 0.01, 0.03))
         """How likely the driver is killed at each point."""
         self.hot = rng.random() < 0.4
         self.tally: Counter[str] = Counter()
         """What happened, and how often."""
         self.zombies: list[Callable[[], None]] = []
+        self.moves: list[Move] = []
+        """What users of this driver hold."""
         self.late: list[Driver] = []
         """Drivers that were thought dead, and have a manifest to write yet."""
         self.last_batch = 1 << 30
@@ -83,7 +86,9 @@ class World:
                 f"executors {[p.executor for p in self.cluster.processes]}"
             )
             self.start(self.parallelism)
-            for _ in range(self.rng.randint(3, 7)):
+            # Now and then a long one, in which processes fall far behind.
+            turns = 25 if self.rng.random() < 0.03 else self.rng.randint(3, 7)
+            for _ in range(turns):
                 self.turn()
             self.settle()
 
@@ -124,6 +129,7 @@ class World:
     def restart(self, why: BaseException) -> None:
         self.say(f"the driver is gone ({why}); a new one starts")
         self.driver.director.close()
+        self.moves.clear()
         self.cluster.renew()
         self.start(None)
 
@@ -195,6 +201,10 @@ class World:
             self.ask()
         if rng.random() < 0.03 and len(self.cluster.living()) > 1:
             self.lose()
+        if rng.random() < 0.03 and self.cluster.living():
+            # Its Python workers end; what they had followed is gone, and nobody is told.
+            rng.choice(self.cluster.living()).held.clear()
+            self.tally["worker ended"] += 1
         if self.zombies and rng.random() < 0.1:
             self.zombies.pop(rng.randrange(len(self.zombies)))()
             self.tally["late task"] += 1
@@ -221,7 +231,7 @@ class World:
             self.checks.died(self.driver.trail.epoch)
 
     def join(self) -> None:
-        process = self.cluster.join(self.rng.choice((1, 1, 2)))
+        process = self.cluster.join(self.rng.choice((1, 1, 2)), self.rng.choice((1.0, 1.0, 2.0)))
         self.say(f"{process.name} joins with {process.executor.cores} cores")
 
     def loses(self, process: Process) -> bool:
@@ -247,10 +257,12 @@ class World:
             strategy = "teleport"
         self.say(f"asked at epoch {self.driver.trail.epoch}: {kind} {strategy} {details}")
         try:
-            if kind == "cancel" or rng.random() < 0.5:
+            if kind == "cancel" and self.moves and rng.random() < 0.5:
+                rng.choice(self.moves).cancel()
+            elif kind == "cancel" or rng.random() < 0.5:
                 Requests(self.store).submit(kind, **details, strategy=strategy)
             else:
-                self.driver.director.submit(kind, strategy, **details)
+                self.moves.append(self.driver.director.submit(kind, strategy, **details))
         except (UsageError, StoreError) as error:
             self.say(f"  {error}")
 

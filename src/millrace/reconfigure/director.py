@@ -21,7 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace import clock
-from millrace.errors import CorruptionError, MillraceError, StoreError, UsageError
+from millrace.errors import (
+    CorruptionError,
+    MillraceError,
+    NewerFormatError,
+    StoreError,
+    UsageError,
+)
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
 from millrace.reconfigure.checking import (
@@ -255,7 +261,7 @@ class Director:
                 continue
             try:
                 request = self._requests.read(id_)
-            except CorruptionError as error:
+            except (CorruptionError, NewerFormatError) as error:
                 self._requests.answer(id_, Answer("refused", str(error)))
                 continue
             self._requests.take(request, self._run)

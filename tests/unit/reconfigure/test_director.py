@@ -13,6 +13,7 @@ import pytest
 from millrace.errors import StoreError, UsageError
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
+from millrace.log.manifest import seal
 from millrace.log.store import open_store
 from millrace.reconfigure.director import Director, DirectorOptions
 from millrace.reconfigure.followers import Allowance, Followed, Wanted
@@ -458,16 +459,23 @@ def test_what_cannot_be_is_refused_and_harms_nothing(
     assert stage.settle(3) == before
 
 
-def test_a_damaged_request_is_refused_and_others_are_served(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"{}\nnonsense\n", "is damaged"), (seal({"format": 99})[0], "has format 99")],
+    ids=["damaged", "newer"],
+)
+def test_a_request_that_cannot_be_read_is_refused_and_others_are_served(
+    stage: Stage, content: bytes, reason: str
+) -> None:
     stage.run()
-    open_store(stage.requests.url).put("requests/0000000000001-bad.json", b"{}\nnonsense\n")
+    open_store(stage.requests.url).put("requests/0000000000001-bad.json", content)
     good = stage.requests.submit("rescale", parallelism=3, strategy="pause")
     stage.director.poll()
     assert stage.run().shards == 3
     answer = stage.answer("0000000000001-bad")
     assert answer is not None
     assert answer.state == "refused"
-    assert "is damaged" in answer.reason
+    assert reason in answer.reason
     answer = stage.answer(good.id)
     assert answer is not None
     assert answer.state == "done"
