@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv java demo test unit lint bench lock clean
+.PHONY: help venv java demo test unit lint bench report lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ test: java lint ## lint, then run all tests
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 unit: $(STAMP) ## run the tests that need no Spark
-	@$(BIN)/python -m pytest -m "unit or property" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "unit or property or simulation" $(PYTEST_ARGS)
 
 lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
 	@$(BIN)/ruff check .
@@ -46,6 +46,9 @@ lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
 
 bench: java $(STAMP) ## run the benchmarks; choose with BENCH_ARGS
 	@$(BIN)/millrace bench all $(BENCH_ARGS)
+
+report: $(STAMP) ## make the pages about benchmarks of bench/results
+	@$(BIN)/millrace bench report --readme README.md
 
 lock: $(STAMP) ## resolve requirements.lock anew
 	@$(BIN)/uv pip compile pyproject.toml --extra bench --extra dev --universal --python-version 3.11 \

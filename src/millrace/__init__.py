@@ -31,7 +31,9 @@ from millrace.processors.declarations import (
     Value,
 )
 from millrace.processors.durations import days, hours, milliseconds, minutes, seconds
+from millrace.processors.outputs import SideOutput
 from millrace.processors.processor import Processor
+from millrace.processors.shared.declarations import Broadcast, TaskState
 from millrace.processors.whole_batch import Batch, BatchProcessor, States
 from millrace.spark.session import session
 
@@ -40,6 +42,7 @@ __all__ = [
     "Aggregating",
     "Batch",
     "BatchProcessor",
+    "Broadcast",
     "Context",
     "EventTimeTimer",
     "KeyedStream",
@@ -54,9 +57,11 @@ __all__ = [
     "Reducing",
     "Rows",
     "Set",
+    "SideOutput",
     "Sinked",
     "States",
     "Stream",
+    "TaskState",
     "Timer",
     "Value",
     "__version__",

@@ -18,6 +18,14 @@ class UnknownColumnError(UsageError):
     """A key or an aggregate names a column the stream does not have."""
 
 
+class UnknownOutputError(UsageError):
+    """An operator has no such side output, or no late rows."""
+
+
+class InitialStateError(UsageError):
+    """An initial state that does not fit the keys or the states of its operator."""
+
+
 class UnhashableKeyError(UsageError):
     """A key column has a type that Spark cannot group by."""
 

@@ -23,6 +23,13 @@ def arrow_type(data_type: T.DataType, where: str) -> pa.DataType:
         ) from error
 
 
+def arrow_schema(schema: T.StructType) -> pa.Schema:
+    """The Arrow schema of rows; every column may be NULL."""
+    return pa.schema(
+        [pa.field(f.name, arrow_type(f.dataType, f"column {f.name!r}")) for f in schema.fields]
+    )
+
+
 def to_json(data_type: T.DataType) -> Any:
     return data_type.jsonValue()
 

@@ -62,9 +62,9 @@ def finish(sinked: mr.Sinked, location: Path, parallelism: int = 2) -> mr.Query:
     return query
 
 
-def main() -> None:
-    folder, location, sink, path = sys.argv[1:]
-    spark = mr.session(
+def session() -> SparkSession:
+    """A small session for a short life."""
+    return mr.session(
         "millrace-faults",
         master="local[2]",
         config={
@@ -78,6 +78,11 @@ def main() -> None:
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
+
+
+def main() -> None:
+    folder, location, sink, path = sys.argv[1:]
+    spark = session()
     finish(build(spark, Path(folder), sink, Path(path)), Path(location))
     spark.stop()
 

@@ -308,7 +308,7 @@ def test_a_missing_segment(damage: Damage) -> None:
     segment = sorted((location / "segments" / "t").iterdir())[-1]
     segment.unlink()
     damage.assert_refused(
-        location, errors.MissingFileError, f"{segment.name} is missing.*Restore it from a backup"
+        location, errors.MissingFileError, f"{segment.name} is missing.*restore it from a backup"
     )
 
 

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import millrace as mr
-from millrace.spark.epoch import OperatorStep
+from millrace.spark.steps import OperatorStep
 
 pytest.importorskip("google.protobuf", reason="Spark's own transformWithState needs protobuf")
 

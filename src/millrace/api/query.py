@@ -8,7 +8,6 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace import clock
@@ -22,15 +21,16 @@ from millrace.keygroups import Assignment, check_key_groups
 from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, open_store
 from millrace.log.journal import IDENTITY, SPARK_FOLDER
-from millrace.operators import check_change
+from millrace.operators import Operator, check_change
 from millrace.reconfigure.director import DirectorOptions
 from millrace.reconfigure.moves import Move
 from millrace.spark.bookkeeping import checkpoint_files
-from millrace.spark.epoch import EpochRunner, OperatorStep, RunnerOptions, Step
+from millrace.spark.broadcast import unite
+from millrace.spark.epoch import EpochRunner, RunnerOptions
 from millrace.spark.failures import unwrapped
 from millrace.spark.heartbeat import with_heartbeat
+from millrace.spark.pipeline import Pipeline
 from millrace.spark.session import check_session, check_versions
-from millrace.spark.sinks import Sink
 
 
 class Query:
@@ -47,6 +47,7 @@ class Query:
         self._runner = runner
         self._beats = beats
         self._launch = launch
+        self._is_restarting = False
         self.spark_query = launch()
         runner.director.restart = self._restart
         runner.background.start()
@@ -63,7 +64,8 @@ class Query:
 
     @property
     def is_active(self) -> bool:
-        return self.spark_query.isActive or self._runner.director.restarting.is_set()
+        between = self._runner.director.restarting.is_set() or self._is_restarting
+        return self.spark_query.isActive or between
 
     def rescale(
         self, parallelism: int, *, strategy: str = "live", operator: str | None = None
@@ -114,10 +116,18 @@ class Query:
 
     def _restart(self) -> None:
         """Stop between epochs and start again, with the assignment that was asked for."""
-        self._halt(60.0)
-        self._runner.director.adopt()
-        self._runner.resume()
-        self.spark_query = self._launch()
+        self._is_restarting = True
+        try:
+            self._halt(60.0)
+            self._runner.director.adopt()
+            self._runner.resume()
+            self.spark_query = self._launch()
+        except BaseException as error:
+            self._runner.failure = error
+            self._runner.director.close()
+            raise
+        finally:
+            self._is_restarting = False
 
     def process_all_available(self) -> None:
         """Wait until everything the sources have now is committed. Raises what the query raised."""
@@ -216,9 +226,7 @@ class Query:
 
 def start_query(
     source: DataFrame,
-    schema: T.StructType,
-    steps: tuple[Step, ...],
-    sink: Sink,
+    pipeline: Pipeline,
     location: str,
     *,
     parallelism: int | Mapping[str, int] | None,
@@ -243,20 +251,21 @@ def start_query(
     check_key_groups(key_groups)
     exists = store.size(IDENTITY) is not None
     journal = Journal.open(store) if exists else None
-    operators = [s.operator for s in steps if isinstance(s, OperatorStep)]
-    names = [operator.name for operator in operators]
+    names = [operator.name for operator in pipeline.operators]
     # Refuse a wrong parallelism before anything is written.
     groups = journal.identity.key_groups if journal else key_groups
     default = spark.sparkContext.defaultParallelism
     assignments = _assignments(journal, names, groups, parallelism, default)
     if journal is None:
         journal = Journal.create(store, key_groups)
-    _check_operators(journal, steps)
-    sink.open(spark, journal.identity.query, schema)
+    _check_operators(journal, pipeline.operators)
+    for path in pipeline.paths:
+        path.sink.open(spark, journal.identity.query, path.schema)
     times = _BatchTimes(spark)
-    runner = EpochRunner(spark, journal, steps, sink, assignments, options, places, times)
+    runner = EpochRunner(spark, journal, pipeline, assignments, options, places, times)
     ends_by_itself = bool({"availableNow", "once"} & trigger_options.keys())
-    beats = any(op.runs_without_rows for op in operators) and not ends_by_itself
+    beats = any(op.runs_without_rows for op in pipeline.operators) and not ends_by_itself
+    source = unite(source, pipeline.sides)
     if beats:
         source = with_heartbeat(source)
     writer = source.writeStream.foreachBatch(runner).option(
@@ -322,13 +331,13 @@ class _BatchTimes:
         return int(times.batchTimestampMs()), int(times.batchWatermarkMs()) or None
 
 
-def _check_operators(journal: Journal, steps: tuple[Step, ...]) -> None:
+def _check_operators(journal: Journal, operators: Sequence[Operator]) -> None:
     """Refuse a query that the location's state cannot serve."""
     head = journal.head()
     if head == 0:
         return
     before = journal.trail(head).specs
-    now = {s.operator.name: s.operator.spec() for s in steps if isinstance(s, OperatorStep)}
+    now = {operator.name: operator.spec() for operator in operators}
     gone = sorted(set(before) - set(now))
     new = sorted(set(now) - set(before))
     if gone or new:

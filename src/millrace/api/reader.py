@@ -54,14 +54,15 @@ class Reader:
         return sorted(self._trail.specs)
 
     def tables(self, operator: str | None = None) -> list[str]:
-        """What `state=` of `to_arrow` may be: an operator's lists, maps, sets and timers."""
+        """What `state=` of `to_arrow` may be: an operator's collections, timers, shared states."""
         return [table for table in self._described(self._name(operator)).tables if table != MAIN]
 
     def to_arrow(self, operator: str | None = None, *, state: str | None = None) -> pa.Table:
         """An operator's state: its key columns and values, one row per key.
 
         The operator may be left out if there is only one. `state` names a list, map, set or timer
-        table of a processor: then there is one row per entry, with the key it belongs to.
+        table of a processor: then there is one row per entry, with the key it belongs to. Of a
+        broadcast state there is one row per entry, of a task state one per shard.
         """
         name = self._name(operator)
         described = self._described(name)
@@ -76,6 +77,8 @@ class Reader:
         if state is None:
             return pa.Table.from_batches([described.show(main.read(part)) for part in parts])
         owned = self._replica(name, described, state, every)
+        if not described.tables[state].owned:
+            return pa.Table.from_batches([_without_system(owned.read(part)) for part in parts])
         keys = [key.name for key in described.keys]
         return pa.Table.from_batches([_with_keys(owned.read(part), main, keys) for part in parts])
 
@@ -109,6 +112,11 @@ class Reader:
 
     def __repr__(self) -> str:
         return f"<Reader {self.location} epoch={self.epoch} operators={self.operators}>"
+
+
+def _without_system(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of a table that belong to no key."""
+    return rows.drop_columns([HI, LO, DELETED])
 
 
 def _with_keys(rows: pa.RecordBatch, main: Replica, keys: list[str]) -> pa.RecordBatch:

@@ -6,6 +6,7 @@ names are resolved against the streaming DataFrame's schema.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,9 +20,11 @@ from millrace.api.query import Query, parse_bytes, start_query
 from millrace.ddl import parse_schema
 from millrace.errors import (
     DuplicateNameError,
+    InitialStateError,
     InvalidNameError,
     NotStreamingError,
     UnknownColumnError,
+    UnknownOutputError,
     UsageError,
 )
 from millrace.ids import OperatorName
@@ -29,13 +32,19 @@ from millrace.keygroups import DEFAULT_KEY_GROUPS
 from millrace.keygroups.fingerprint import check_hashable
 from millrace.operators.aggregate import AggregateOperator, AggregateSpec, Key
 from millrace.operators.functions import Aggregate
+from millrace.operators.operator import Operator
 from millrace.processors.making import make_operator
+from millrace.processors.outputs import LATE
 from millrace.processors.processor import Processor
+from millrace.processors.shared.session import broadcasts
 from millrace.processors.whole_batch import BatchProcessor
 from millrace.reconfigure.director import DirectorOptions
-from millrace.spark.epoch import OperatorStep, Step, TransformStep
+from millrace.spark.broadcast import BroadcastExchange, Side, make_side
 from millrace.spark.exchange import AggregateExchange, RowExchange
-from millrace.spark.sinks import BatchFunction, ForEachBatch, Sink, make_sink
+from millrace.spark.initial import InitialExchange
+from millrace.spark.pipeline import Path, Pipeline
+from millrace.spark.sinks import BatchFunction, ForEachBatch, Sink, check_targets, make_sink
+from millrace.spark.steps import OperatorStep, OutputStep, Step, TransformStep
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
@@ -122,6 +131,41 @@ class Stream:
             raise DuplicateNameError(f"key_by({', '.join(names)}) names a column twice.")
         return KeyedStream(self, tuple(keys))
 
+    def side(self, name: str) -> Stream:
+        """What the processor before emitted to one of its side outputs, as a stream of its own."""
+        operator = self._operator("side()")
+        declared = [output for output in operator.side_schemas if output != LATE]
+        if name not in declared:
+            has = f"has {', '.join(map(repr, declared))}" if declared else "has none"
+            raise UnknownOutputError(
+                f"operator {operator.name!r} has no side output {name!r}; it {has}. Side outputs "
+                'are declared in the class of a processor: alerts = mr.SideOutput("user string").'
+            )
+        return self._beside(operator, name)
+
+    def late(self) -> Stream:
+        """The rows that came too late for the processor before, as they were, as a stream."""
+        operator = self._operator("late()")
+        if LATE not in operator.side_schemas:
+            raise UnknownOutputError(
+                f"operator {operator.name!r} takes no row for late. Only processors over a stream "
+                "with event_time= and watermark= do."
+            )
+        return self._beside(operator, LATE)
+
+    def _operator(self, what: str) -> Operator:
+        step = self._steps[-1] if self._steps else None
+        if isinstance(step, OperatorStep):
+            return step.operator
+        raise UnknownOutputError(
+            f"{what} asks an operator for another of its outputs: call it on what process() "
+            "returned, before a transform()."
+        )
+
+    def _beside(self, operator: Operator, output: str) -> Stream:
+        schema = operator.side_schemas[output]
+        return Stream(self._source, schema, (*self._steps, OutputStep(output)))
+
     def _sample(self) -> DataFrame:
         """A frame with this point's schema, to resolve expressions against."""
         if not self._steps:
@@ -189,24 +233,45 @@ class KeyedStream:
         output: str | T.StructType,
         *,
         name: str | None = None,
+        initial_state: DataFrame | None = None,
+        broadcast: Mapping[str, KeyedStream] | None = None,
     ) -> Stream:
         """Run a processor's code, per key or on whole batches; emits what it yields.
 
         `output` is the schema of the rows it yields, such as `"user string, visits long"`. `name`
-        identifies the operator's state in the location, across restarts.
+        identifies the operator's state in the location, across restarts. `initial_state` is a batch
+        DataFrame that the state of a new location begins with; see `on_initial_state`. `broadcast`
+        has a stream for each of the processor's broadcast states:
+        `{"rules": mr.stream(df).key_by("shop")}`.
         """
         steps = self._upstream._steps
         operator_name = self._check_name(name or f"process-{len(steps) + 1}")
         schema = parse_schema(output)
         fields = [Key(f.name, f.dataType) for f in self._upstream._schema.fields]
         event_time = self._upstream._event_time
-        operator = make_operator(operator_name, self._keys, fields, processor, schema, event_time)
-        exchange = RowExchange(
-            [(_column(k.name), k.type) for k in self._keys],
-            [_column(f.name) for f in fields],
-            None if event_time is None else _column(event_time),
+        initial = None if initial_state is None else _batch_schema(initial_state)
+        operator = make_operator(
+            operator_name, self._keys, fields, processor, schema, event_time, initial
         )
-        step = OperatorStep(operator, exchange, operator.code())
+        keys = [(_column(k.name), k.type) for k in self._keys]
+        columns = [(_column(f.name), f.type) for f in fields]
+        event = None if event_time is None else _column(event_time)
+        sides = _sides(operator_name, processor, broadcast or {})
+        first = None
+        if initial_state is not None:
+            first = InitialExchange(
+                keys,
+                columns,
+                event,
+                initial_state,
+                [column for column, _ in keys],
+                operator.initial,
+                [_column(c.name) for c in operator.initial],
+                sides,
+            )
+        parts = (keys, [column for column, _ in columns], event)
+        exchange = BroadcastExchange(*parts, sides) if sides else RowExchange(*parts)
+        step = OperatorStep(operator, exchange, operator.code(), first, sides)
         return Stream(self._upstream._source, schema, (*steps, step))
 
     def _input(
@@ -240,11 +305,32 @@ class KeyedStream:
 
 
 class Sinked:
-    """A stream with a sink: ready to start."""
+    """A stream with a sink, or several of one source: ready to start."""
 
     def __init__(self, upstream: Stream, sink: Sink) -> None:
-        self._upstream = upstream
-        self._sink = sink
+        self._source = upstream._source
+        self._paths: tuple[Path, ...] = (Path(upstream._steps, upstream._schema, sink),)
+
+    def also(self, *others: Sinked) -> Sinked:
+        """Run other branches in the same query: further sinks, side outputs, more operators.
+
+        All branches come from one `mr.stream`, and what they share runs once an epoch.
+        """
+        both = copy.copy(self)
+        for other in others:
+            if not isinstance(other, Sinked):
+                raise UsageError(
+                    f"also() takes branches that have a sink, such as visits.side('alerts').to("
+                    f"'parquet', path=...), not {type(other).__name__}."
+                )
+            if other._source is not self._source:
+                raise UsageError(
+                    "also() joins branches of one stream, and these begin at two. Keep what "
+                    "mr.stream(...) returned, with its transforms, in a variable and build both "
+                    "from it."
+                )
+            both._paths += other._paths
+        return both
 
     def start(
         self,
@@ -274,16 +360,16 @@ class Sinked:
           `spare_executors` of them kept warm.
         - `follow_rate`: bytes per second that a move may take in the background.
         """
-        if not any(isinstance(step, OperatorStep) for step in self._upstream._steps):
+        check_targets([path.sink for path in self._paths])
+        pipeline = Pipeline(self._paths)
+        if not pipeline.operators:
             raise UsageError(
                 "the query has no operator, so there is no state to keep. Add one, for example "
                 ".key_by('device').aggregate(n=mr.count()), or use Spark's writeStream."
             )
         return start_query(
-            self._upstream._source,
-            self._upstream._schema,
-            self._upstream._steps,
-            self._sink,
+            self._source,
+            pipeline,
             checkpointLocation,
             parallelism=parallelism,
             trigger=trigger,
@@ -306,11 +392,54 @@ def _natural(name: str, value: object) -> int:
     return value
 
 
+def _sides(
+    operator: OperatorName,
+    processor: Processor | BatchProcessor,
+    given: Mapping[str, Any],
+) -> tuple[Side, ...]:
+    """The streams of a processor's broadcast states, in the order of their declaration."""
+    declared = broadcasts(processor)
+    for state in given:
+        if state not in declared:
+            raise UsageError(
+                f"broadcast={{{state!r}: ...}} of operator {operator!r}: "
+                f"{type(processor).__name__} declares no broadcast state {state!r}; it declares "
+                f"{', '.join(map(repr, declared)) or 'none'}."
+            )
+    sides = []
+    for state, declaration in declared.items():
+        keyed = given.get(state)
+        if not isinstance(keyed, KeyedStream):
+            got = "no stream" if keyed is None else f"a {type(keyed).__name__}"
+            raise UsageError(
+                f"{type(processor).__name__} declares the broadcast state {state!r}, and process() "
+                f"of operator {operator!r} got {got} for it. Give one by its key: "
+                f"broadcast={{{state!r}: mr.stream(df).key_by('column')}}."
+            )
+        if keyed._upstream._steps:
+            raise UsageError(
+                f"broadcast={{{state!r}: ...}} of operator {operator!r}: the stream must come "
+                "straight from a source, without an operator in between."
+            )
+        sides.append(make_side(operator, declaration, keyed._upstream._source, keyed._keys))
+    return tuple(sides)
+
+
 def _check_frame(df: object) -> None:
     if not isinstance(df, DataFrame):
         raise UsageError(
             f"the function given to transform() returned {type(df).__name__}, not a DataFrame."
         )
+
+
+def _batch_schema(df: object) -> T.StructType:
+    if not isinstance(df, DataFrame):
+        raise InitialStateError(f"initial_state= takes a batch DataFrame, not {type(df).__name__}.")
+    if df.isStreaming:
+        raise InitialStateError(
+            "initial_state= is a stream; it must be a batch DataFrame, such as spark.read gives."
+        )
+    return df.schema
 
 
 def _column(name: str) -> Column:

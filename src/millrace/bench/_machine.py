@@ -30,6 +30,7 @@ def versions() -> dict[str, str]:
     names = ("pyspark", "pyarrow", "numpy", "numba", "pandas")
     return {
         "millrace": __version__,
+        **({"commit": commit} if (commit := _commit()) else {}),
         "python": platform.python_version(),
         "java": _java(),
         **{name: importlib.metadata.version(name) for name in names},
@@ -42,6 +43,25 @@ def _cpu() -> str:
     except OSError:
         found = None
     return found.group(1).strip() if found else platform.processor() or "unknown"
+
+
+@functools.cache
+def _commit() -> str | None:
+    """The commit of the source this runs from; None if it was installed, or is in no repository."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+
+    def ask(*arguments: str) -> str | None:
+        folder = Path(__file__).parent
+        asked = [git, *arguments]
+        done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if ask("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    commit = ask("rev-parse", "--short=12", "HEAD")
+    return f"{commit}+changes" if ask("status", "--porcelain", "--", "../..") else commit
 
 
 @functools.cache

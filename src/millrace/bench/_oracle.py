@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millrace.bench._process import Peer
+from millrace.bench._process import Side
 
 
 def expected(
-    spark: Peer, workdir: Path, *, loaded: int, rows: int, keys: int
+    spark: Side, workdir: Path, *, loaded: int, rows: int, keys: int
 ) -> npt.NDArray[np.int64]:
     """The count of each key after `rows` rows, of which the first `loaded` made a key each."""
     path = workdir / f"oracle-{keys}.parquet"
@@ -29,7 +29,7 @@ def expected(
     return counts
 
 
-def state(peer: Peer, name: str, workdir: Path) -> pa.Table:
+def state(peer: Side, name: str, workdir: Path) -> pa.Table:
     """A side's own counts, sorted by key."""
     path = workdir / f"{peer.kind}-{name}.parquet"
     peer.call("state", name=name, path=str(path))

@@ -2,6 +2,7 @@
 
 Each side has its own Python and its own JVM, so neither warms up, fills up or slows down the other.
 A peer answers one command at a time and is idle in between: that is how the sides can take turns.
+Where starting takes longer than measuring, a peer may have guests: sides in the same process.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,14 +28,24 @@ COMMAND_TIMEOUT = 1800.0
 class Peer:
     """One side of a comparison."""
 
-    def __init__(self, kind: str, workdir: Path, *, memory: str = "4g") -> None:
+    def __init__(
+        self, kind: str, workdir: Path, *, memory: str = "4g", guests: Sequence[str] = ()
+    ) -> None:
         self.kind = kind
         self.workdir = workdir / kind
         self.workdir.mkdir(parents=True)
+        self.sides: dict[str, Side] = {kind: self}
+        """Itself and its guests."""
+        for guest in guests:
+            self.sides[guest] = Guest(self, guest)
+        self._turn = threading.Lock()
         self._log = self.workdir / "log.txt"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "millrace.bench._peers", kind, str(self.workdir), memory],
+                [
+                    *(sys.executable, "-m", "millrace.bench._peers"),
+                    *(kind, str(self.workdir), memory, *guests),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -58,13 +70,21 @@ class Peer:
 
     def call(self, command: str, **arguments: Any) -> Any:
         """Have the peer do something, and wait for its answer."""
+        return self.ask(self.kind, command, arguments)
+
+    def ask(self, kind: str, command: str, arguments: dict[str, Any]) -> Any:
+        """Have the peer or a guest do something, when the one before is done."""
+        with self._turn:
+            return self._ask(kind, command, arguments)
+
+    def _ask(self, kind: str, command: str, arguments: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         watchdog = threading.Timer(COMMAND_TIMEOUT, self._kill)
         watchdog.start()
         try:
             with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(json.dumps([command, arguments]) + "\n")
+                self._process.stdin.write(json.dumps([kind, command, arguments]) + "\n")
                 self._process.stdin.flush()
             line = self._process.stdout.readline()
         finally:
@@ -72,7 +92,7 @@ class Peer:
         answer = json.loads(line) if line else {"error": "it ended without an answer"}
         if "error" in answer:
             raise BenchmarkError(
-                f"{self.kind} failed at {command!r}: {answer['error']}\n"
+                f"{kind} failed at {command!r}: {answer['error']}\n"
                 f"The end of its log:\n{self._tail()}"
             )
         return answer["value"]
@@ -98,3 +118,19 @@ class Peer:
 
     def _tail(self, lines: int = 25) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
+
+
+class Guest:
+    """A side in a peer's process."""
+
+    def __init__(self, host: Peer, kind: str) -> None:
+        self.kind = kind
+        self.workdir = host.workdir.parent / kind
+        self.workdir.mkdir()
+        self._host = host
+
+    def call(self, command: str, **arguments: Any) -> Any:
+        return self._host.ask(self.kind, command, arguments)
+
+
+Side = Peer | Guest

@@ -1,10 +1,10 @@
 """Keyed count beside Spark: rows per second at some sizes of state, and the time of a small epoch.
 
-Every side counts the rows of the same source per key, in a process of its own, on two cores with
-two partitions, into a sink that drops its input. First all of them count some rows over the same
-keys, and their state is compared with one Spark batch; only then are they timed, taking turns.
-State is filled before: each key exists. After the timed epochs, Millrace's final state is compared
-with a batch over everything it was given.
+Every side counts the rows of the same source per key, in a process of its own (a quick run has two
+processes for four sides), on two cores with two partitions, into a sink that drops its input. First
+all of them count some rows over the same keys, and their state is compared with one Spark batch;
+only then are they timed, taking turns. State is filled before: each key exists. After the timed
+epochs, Millrace's final state is compared with a batch over everything it was given.
 
 PySpark's `transformWithState` is slow, so it gets a smaller sample (`sample_rows.*` says how many
 rows); its figure is rows per second of that. It pays per key, and few of a sample's rows share one,
@@ -15,19 +15,25 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
 
 from millrace.bench._console import Steps
 from millrace.bench._contract import Result
 from millrace.bench._epochs import Epochs, add_breakdown, median_ms
 from millrace.bench._oracle import expected, same, state
-from millrace.bench._process import Peer
+from millrace.bench._process import Peer, Side
 from millrace.bench._sizes import size_name
 
 NAME = "throughput"
+
+T = TypeVar("T")
 
 MILLRACE, SPARK, TWS, CEILING = "millrace", "spark_rocksdb", "pyspark_tws", "ceiling"
 FASTLOG = "spark_rocksdb_fastlog"
@@ -35,7 +41,6 @@ FASTLOG = "spark_rocksdb_fastlog"
 BAR_ROWS = 1_000_000
 SMALL = 1_000
 SMALL_KEYS = 100_000
-VERIFY_EPOCHS = 2
 FILL_ROWS = 2_500_000
 """At most this many keys are created by one epoch."""
 
@@ -57,7 +62,10 @@ class Options:
     sample_rows: int = 20_000
     full_sample: bool = True
     verify_rows: int = 10_000
-    fast_log: bool = True
+    verify_epochs: int = 2
+    sample_epochs: int = 5
+    processes: tuple[tuple[str, ...], ...] = ((MILLRACE,), (SPARK,), (CEILING,), (TWS,), (FASTLOG,))
+    """The sides of each process."""
 
     def quick(self) -> Options:
         return replace(
@@ -72,7 +80,11 @@ class Options:
             sample_rows=4_000,
             full_sample=False,
             verify_rows=2_000,
-            fast_log=False,
+            verify_epochs=1,
+            sample_epochs=2,
+            # Starting a JVM takes longer than what it is to do. The second of two gets the settings
+            # of the first, which make no difference to it.
+            processes=((MILLRACE, CEILING), (TWS, SPARK)),
         )
 
 
@@ -84,13 +96,13 @@ class Throughput:
         self._workdir = workdir
         self._steps = steps
         self._result = Result(NAME)
-        self._peers: dict[str, Peer] = {}
+        self._peers: dict[str, Side] = {}
 
     def run(self) -> Result:
         with ExitStack() as stack:
-            sides = (MILLRACE, SPARK, CEILING, TWS, *([FASTLOG] if self._options.fast_log else []))
-            for kind in sides:
-                self._peers[kind] = stack.enter_context(Peer(kind, self._workdir))
+            for kind, *guests in self._options.processes:
+                process = Peer(kind, self._workdir, guests=guests)
+                self._peers |= stack.enter_context(process).sides
             self._steps.step("starting the sides")
             for peer in self._peers.values():
                 peer.call("ready")
@@ -107,27 +119,41 @@ class Throughput:
     def _verify(self) -> None:
         """All sides count the same rows; their state must be what one batch gives."""
         keys = min(self._options.keys)
-        rows = self._options.verify_rows * VERIFY_EPOCHS
+        rows = self._options.verify_rows * self._options.verify_epochs
+        self._steps.step(f"comparing the outputs: {', '.join(self._peers)}")
+        tables = self._all_at_once(self._peers, self._counted)
         counts = expected(self._peers[SPARK], self._workdir, loaded=0, rows=rows, keys=keys)
-        for kind, peer in self._peers.items():
-            self._steps.step(f"{kind}: comparing the outputs")
-            for _ in range(VERIFY_EPOCHS):
-                peer.call(
-                    "once", name="verify", rows=self._options.verify_rows, keys=keys, key="hash"
-                )
+        for kind, table in tables.items():
             self._result.compare(
                 f"{kind}: its counts of {rows:,} rows over {keys:,} keys are not the batch's",
-                same(state(peer, "verify", self._workdir), counts),
+                same(table, counts),
             )
 
-    def _fill(self, peer: Peer, name: str, keys: int, at_most: int = FILL_ROWS) -> None:
+    def _counted(self, peer: Side) -> pa.Table:
+        """A side's counts of the rows that all of them count."""
+        keys, rows = min(self._options.keys), self._options.verify_rows
+        for _ in range(self._options.verify_epochs):
+            peer.call("once", name="verify", rows=rows, keys=keys, key="hash")
+        return state(peer, "verify", self._workdir)
+
+    def _all_at_once(self, kinds: Iterable[str], do: Callable[[Side], T]) -> dict[str, T]:
+        """What some sides do side by side, because it is not timed."""
+        with ThreadPoolExecutor() as pool:
+            started = {kind: pool.submit(do, self._peers[kind]) for kind in kinds}
+            return {kind: future.result() for kind, future in started.items()}
+
+    def _fill(self, kinds: Iterable[str], name: str, keys: int) -> None:
         """Create every key once."""
-        self._steps.step(f"{peer.kind}: filling {size_name(keys)} keys")
-        left = keys
-        while left:
-            rows = min(left, at_most)
-            peer.call("once", name=name, rows=rows, keys=keys, key="value")
-            left -= rows
+
+        def fill(peer: Side) -> None:
+            left = keys
+            while left:
+                rows = min(left, FILL_ROWS)
+                peer.call("once", name=name, rows=rows, keys=keys, key="value")
+                left -= rows
+
+        self._steps.step(f"filling {size_name(keys)} keys: {', '.join(kinds)}")
+        self._all_at_once(kinds, fill)
 
     def _turns(
         self, kinds: Iterable[str], name: str, rows: int, keys: int, epochs: dict[str, int]
@@ -154,8 +180,7 @@ class Throughput:
     def _large_epochs(self, keys: int) -> None:
         size, name = size_name(keys), f"keys-{keys}"
         kinds = (MILLRACE, SPARK, CEILING)
-        for kind in (MILLRACE, SPARK):
-            self._fill(self._peers[kind], name, keys)
+        self._fill((MILLRACE, SPARK), name, keys)
         epochs = dict.fromkeys(kinds, self._options.epochs)
         if keys >= SLOW_KEYS:
             epochs[SPARK] = min(epochs[SPARK], 3)
@@ -198,9 +223,9 @@ class Throughput:
     def _sampled(self, keys: int) -> None:
         """PySpark's transformWithState, by a sample."""
         size, name = size_name(keys), f"keys-{keys}"
-        self._fill(self._peers[TWS], name, keys)
+        self._fill((TWS,), name, keys)
         sample = self._options.sample_rows
-        kinds = [(TWS, sample, 2, 5)]
+        kinds = [(TWS, sample, 2, self._options.sample_epochs)]
         if self._options.full_sample:
             kinds.append((f"{TWS}_full", self._options.rows, 1, 2))
         for kind, rows, warm, epochs in kinds:
@@ -218,8 +243,7 @@ class Throughput:
     def _small_epochs(self) -> None:
         keys, name = self._options.small_keys, "small"
         kinds = [kind for kind in (MILLRACE, SPARK, FASTLOG) if kind in self._peers]
-        for kind in kinds:
-            self._fill(self._peers[kind], name, keys)
+        self._fill(kinds, name, keys)
         epochs = dict.fromkeys(kinds, self._options.small_epochs)
         samples = self._turns(kinds, name, SMALL, keys, epochs)
         size = size_name(SMALL)

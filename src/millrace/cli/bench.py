@@ -94,6 +94,7 @@ def bench() -> None:
       millrace bench growth --json growth.json
       millrace bench rescale --quick
       millrace bench all --out bench/results
+      millrace bench report --readme README.md
     """
 
 
@@ -162,6 +163,130 @@ def growth_command(
     options = growth.Options(changed=rows, keys=keys, epochs=max(epochs, 1))
     options = options.quick() if quick else options
     sys.exit(_execute("growth", lambda w, s: growth.run(options, w, s), json_path, keep))
+
+
+@bench.command("python")
+@json_option
+@quick_option
+@click.option("--keys", type=Size(), default="100k", show_default=True, help="Keys per epoch.")
+@click.option("--rows", type=Size(), default=None, help="Rows per epoch; as many as keys.")
+@click.option("--epochs", type=int, default=12, show_default=True, help="Timed epochs.")
+@keep_option
+def python_command(
+    json_path: Path | None,
+    quick: bool,
+    keys: int,
+    rows: int | None,
+    epochs: int,
+    keep: Path | None,
+) -> None:
+    """Per-key Python: a count, and sessions with timers.
+
+    Beside PySpark's transformWithState in row and in pandas mode, on the same rows. PySpark's sides
+    run a third of the epochs, because one takes so long.
+
+    \b
+    Examples:
+      millrace bench python --quick
+      millrace bench python --json python.json
+      millrace bench python --keys 20k --rows 200k
+    """
+    from millrace.bench import python
+
+    rows = keys if rows is None else rows
+    if rows % keys:
+        raise click.UsageError(f"--rows {rows} must be a multiple of --keys {keys}.")
+    epochs = max(epochs, 1)
+    options = python.Options(keys=keys, rows=rows, epochs=epochs, slow_epochs=-(-epochs // 3))
+    options = options.quick() if quick else options
+    sys.exit(_execute("python", lambda w, s: python.run(options, w, s), json_path, keep))
+
+
+@bench.command("state-types")
+@json_option
+@quick_option
+@click.option(
+    "--keys", type=Sizes(), default="1k,100k,1m", show_default=True, help="Numbers of keys."
+)
+@click.option("--rows", type=Size(), default="100k", show_default=True, help="Keys per epoch.")
+@click.option("--epochs", type=int, default=5, show_default=True, help="Timed epochs per size.")
+@click.option("--big", type=Size(), default="1m", show_default=True, help="A large collection.")
+@keep_option
+def state_types_command(
+    json_path: Path | None,
+    quick: bool,
+    keys: tuple[int, ...],
+    rows: int,
+    epochs: int,
+    big: int,
+    keep: Path | None,
+) -> None:
+    """Every kind of state: updates, reads, scans, repartitioning, merges, checkpoints.
+
+    Without Spark, on the state layer alone. Also lists, maps and sets with very many entries, of
+    which an epoch changes one.
+
+    \b
+    Examples:
+      millrace bench state-types --quick
+      millrace bench state-types --json state-types.json
+      millrace bench state-types --keys 10k --big 200k
+    """
+    from millrace.bench import state_types
+
+    options = state_types.Options(keys=keys, changed=rows, epochs=max(epochs, 1), big=big)
+    options = options.quick() if quick else options
+    sys.exit(_execute("state-types", lambda w, s: state_types.run(options, w, s), json_path, keep))
+
+
+@bench.command("report")
+@click.option(
+    "--results",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default="bench/results",
+    show_default=True,
+    help="The folder with the results.",
+)
+@click.option(
+    "--docs",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default="docs",
+    show_default=True,
+    help="The folder for the pages.",
+)
+@click.option(
+    "--readme",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Also replace the table of results in this file.",
+)
+@click.option("--plots/--no-plots", default=True, help="Draw the pictures, which needs matplotlib.")
+def report_command(results: Path, docs: Path, readme: Path | None, plots: bool) -> None:
+    """Make the pages about benchmarks of the results of earlier runs.
+
+    \b
+    Examples:
+      millrace bench report
+      millrace bench report --readme README.md
+      millrace bench report --results /tmp/results --docs /tmp/pages --no-plots
+    """
+    from millrace.bench import plots as pictures
+    from millrace.bench import report
+
+    try:
+        found = report.load(results)
+        images = docs / "images"
+        if plots:
+            pictures.draw(found, images)
+        drawn = [path.name for path in images.glob("*.png")]
+        for name, text in report.pages(found, drawn).items():
+            (docs / name).write_text(text)
+            click.echo(f"written: {docs / name}")
+        if readme is not None:
+            made = report.with_table(readme.read_text(), report.readme_table(found))
+            readme.write_text(made)
+            click.echo(f"written: {readme}")
+    except BenchmarkError as error:
+        raise click.ClickException(str(error)) from error
 
 
 images_option = click.option(
@@ -311,18 +436,29 @@ def all_command(quick: bool, out: Path) -> None:
       millrace bench all
       millrace bench all --quick --out /tmp/results
     """
-    from millrace.bench import growth, placement, recovery, rescale, throughput
+    from millrace.bench import (
+        growth,
+        placement,
+        python,
+        recovery,
+        rescale,
+        state_types,
+        throughput,
+    )
 
-    speed = throughput.Options().quick() if quick else throughput.Options()
-    size = growth.Options().quick() if quick else growth.Options()
+    speed, size, programs = throughput.Options(), growth.Options(), python.Options()
+    kinds, staying = state_types.Options(), placement.Options()
     moving = rescale.Options(timelines=_beside(out / "rescale.json"))
     killing = recovery.Options(timelines=_beside(out / "recovery.json"))
-    staying = placement.Options()
     if quick:
-        moving, killing, staying = moving.quick(), killing.quick(), staying.quick()
+        speed, size, programs = speed.quick(), size.quick(), programs.quick()
+        kinds, staying = kinds.quick(), staying.quick()
+        moving, killing = moving.quick(), killing.quick()
     runs: dict[str, Run] = {
         "throughput": lambda w, s: throughput.run(speed, w, s),
         "growth": lambda w, s: growth.run(size, w, s),
+        "python": lambda w, s: python.run(programs, w, s),
+        "state-types": lambda w, s: state_types.run(kinds, w, s),
         "rescale": lambda w, s: rescale.run(moving, w, s),
         "recovery": lambda w, s: recovery.run(killing, w, s),
         "placement": lambda w, s: placement.run(staying, w, s),

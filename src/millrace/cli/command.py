@@ -14,13 +14,16 @@ COMMANDS = {
         "millrace.cli.reconfigure:assignment",
         "Show who owns which key groups of a location.",
     ),
+    "cancel": ("millrace.cli.reconfigure:cancel", "Withdraw a request to a running query."),
     "drain": ("millrace.cli.reconfigure:drain", "Move everything away from an executor."),
+    "gc": ("millrace.cli.location:gc", "Remove what no retained epoch needs."),
     "move": ("millrace.cli.reconfigure:move", "Give key groups to an executor."),
     "rescale": (
         "millrace.cli.reconfigure:rescale",
         "Change the number of shards of a running query.",
     ),
     "bench": ("millrace.cli.bench:bench", "Measure Millrace beside Spark."),
+    "check": ("millrace.cli.location:check", "Read a whole location; say what is damaged."),
     "demo": ("millrace.demo:demo", "Watch a stream of made-up readings, then check its state."),
 }
 """Name -> (where it is, one line about it)."""

@@ -7,6 +7,7 @@ it, the request is withdrawn, unless it was said to be left for the next start.
 from __future__ import annotations
 
 import json as json_
+import re
 from typing import Any
 
 import click
@@ -38,6 +39,7 @@ TIMEOUT = click.option(
 QUEUE = click.option(
     "--queue", is_flag=True, help="Leave the request for the query's next start if none runs."
 )
+RANGES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -61,10 +63,11 @@ def _ask(location: str, timeout: float, queue: bool, as_json: bool, kind: str, *
         request = requests.submit(kind, **given)
         with console.status(f"waiting for the query on {location}"):
             taken = _await_taken(requests, request, timeout)
-        if not taken:
-            _give_up(requests, request, location, timeout, queue)
+        if not taken and queue:
             click.echo(f"request {request.id} is left for the next start of {location}")
             return
+        if not taken:
+            _withdraw(requests, request, location, timeout)
         with console.status(f"{kind} is under way"):
             answer = _await_answer(requests, request)
     except MillraceError as error:
@@ -87,11 +90,8 @@ def _await_taken(requests: Requests, request: Request, timeout: float) -> bool:
     return False
 
 
-def _give_up(
-    requests: Requests, request: Request, location: str, timeout: float, queue: bool
-) -> None:
-    if queue:
-        return
+def _withdraw(requests: Requests, request: Request, location: str, timeout: float) -> None:
+    """Answer it ourselves, unless the query just has."""
     if requests.answer(request.id, Answer("cancelled", "no running query took it")):
         raise _Failure(
             f"no query on {location} took the request within {timeout:g} seconds, so it was "
@@ -178,10 +178,16 @@ def move(
     as_json: bool,
 ) -> None:
     """Give key groups, such as 0-15,40, to an executor."""
+    groups = parse_ranges(key_groups).tolist() if RANGES.fullmatch(key_groups) else []
+    if not groups:
+        raise _Failure(f"{key_groups!r} names no key groups; write 0-15,40.")
+    _, trail, known = _open(location)
+    if max(groups) >= known:
+        raise _Failure(f"{key_groups!r}: key groups have the numbers 0 to {known - 1}.")
     try:
-        groups = parse_ranges(key_groups).tolist()
-    except ValueError as error:
-        raise _Failure(f"{key_groups!r} names no key groups; write 0-15,40.") from error
+        _check_operator(trail, operator)
+    except MillraceError as error:
+        raise _Failure(str(error)) from error
     _ask(
         location,
         timeout,
@@ -217,6 +223,22 @@ def drain(
     _ask(location, timeout, queue, as_json, kind, executor=executor, strategy=strategy)
 
 
+@click.command(epilog="Example: millrace cancel /data/totals 1794799863354-e5de1343")
+@LOCATION
+@click.argument("request")
+@TIMEOUT
+@JSON
+def cancel(location: str, request: str, timeout: float, as_json: bool) -> None:
+    """Withdraw a request; what has not moved yet stays where it is."""
+    requests, _, _ = _open(location)
+    try:
+        if requests.answered(requests.read(request).id) is not None:
+            raise UsageError(f"request {request} has ended already; there is nothing to cancel.")
+    except MillraceError as error:
+        raise _Failure(str(error)) from error
+    _ask(location, timeout, False, as_json, "cancel", request=request)
+
+
 @click.command(epilog="Example: millrace assignment /data/totals")
 @LOCATION
 @OPERATOR
@@ -226,20 +248,21 @@ def assignment(location: str, operator: str | None, as_json: bool) -> None:
     requests, trail, _ = _open(location)
     try:
         _check_operator(trail, operator)
+        pending = requests.pending()
     except MillraceError as error:
         raise _Failure(str(error)) from error
     names = [OperatorName(operator)] if operator else sorted(trail.specs)
     found = {name: trail.operator(OperatorName(name)).assignment for name in names}
     if as_json:
         body = {name: a.to_json() for name, a in found.items() if a is not None}
-        pending = [r.id for r in requests.pending()]
-        click.echo(json_.dumps({"epoch": trail.epoch, "operators": body, "pending": pending}))
+        ids = [r.id for r in pending]
+        click.echo(json_.dumps({"epoch": trail.epoch, "operators": body, "pending": ids}))
         return
     console = Console()
     for name, owners in found.items():
         if owners is not None:
             console.print(_table(name, owners, trail.epoch))
-    for request in requests.pending():
+    for request in pending:
         details = ", ".join(f"{k}={v}" for k, v in request.details.items())
         console.print(f"pending: {request.kind} {details} ({request.id})")
 

@@ -10,14 +10,14 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from millrace.api.stream import Stream, _column, stream
-from millrace.compat.exchange import InitialExchange
 from millrace.compat.faces import Settings
 from millrace.compat.handle import EVENT, TIME_MODES, DeclaringHandle, Parse
 from millrace.compat.operator import Program, SparkProcessorOperator
 from millrace.errors import MillraceError, UnknownColumnError, UsageError
 from millrace.operators.aggregate import Key
-from millrace.spark.epoch import OperatorStep
 from millrace.spark.exchange import RowExchange
+from millrace.spark.initial import InitialExchange
+from millrace.spark.steps import OperatorStep
 
 _WATERMARK = "spark.watermarkDelayMs"
 """Spark's mark, in a column's metadata, of the one that `withWatermark` was called with."""

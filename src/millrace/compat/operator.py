@@ -31,7 +31,6 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-from millrace import types
 from millrace.compat.faces import Face, PandasFace, RowFace, Settings
 from millrace.compat.handle import (
     EVENT,
@@ -47,20 +46,16 @@ from millrace.errors import MillraceError, ProcessorError, StateTypeError
 from millrace.ids import OperatorName
 from millrace.operators.aggregate import Key
 from millrace.operators.operator import MAIN, Change, Moment, TableChange
-from millrace.processors import rows as arriving
 from millrace.processors.batch import Keys
-from millrace.processors.convert import to_python
 from millrace.processors.handles import _ABSENT
 from millrace.processors.operator import ProcessOperator, _Due, few_collections
-from millrace.processors.rows import Arrived, unite
+from millrace.processors.rows import EVENT as EVENT_US
+from millrace.processors.rows import Arrived, split_initial, unite
 from millrace.processors.session import StateSession
 from millrace.state.replica import Replica
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
-
-IS_INITIAL = "_initial"
-"""Whether a row is one of the initial state. Only the first epoch's rows have this column."""
 
 _DOMAINS = {EVENT: "event", PROCESSING: "processing"}
 
@@ -104,11 +99,9 @@ class SparkProcessorOperator(ProcessOperator):
         deleted = list(self.program.deleted.values())
         return super().spec() | ({"deleted": deleted} if deleted else {})
 
-    def code(self) -> bytes:
-        """What a worker needs to run it."""
+    def _arguments(self) -> tuple[Any, ...]:
         parts = (self.name, self.keys, self.fields, self.program, self.output_schema)
-        dumps: Any = cloudpickle.dumps
-        return bytes(dumps((SparkProcessorOperator, (*parts, self.event_time))))
+        return (*parts, self.event_time)
 
     @few_collections()
     def apply(
@@ -121,8 +114,8 @@ class SparkProcessorOperator(ProcessOperator):
         if moment.watermark_us is None:
             # Spark's watermark begins at 0.
             moment = dataclasses.replace(moment, watermark_us=0)
-        initial, rows = _split(rows)
-        rows, late = self._drop_late(rows, moment)
+        initial, rows = split_initial(rows)
+        rows, late = self._split_late(rows, moment)
         begun, arrived = Arrived(initial), Arrived(rows)
         due = self._find_due(replicas, groups, moment)
         hi, lo, position = unite(
@@ -132,7 +125,7 @@ class SparkProcessorOperator(ProcessOperator):
         addresses = replicas[MAIN].find(hi, lo)
         first, second = len(begun.hi), len(begun.hi) + len(arrived.hi)
         touched = [(begun, position[:first]), (arrived, position[first:second])]
-        keys = Keys(hi, lo, self._stored_keys(replicas[MAIN], addresses, touched))
+        keys = Keys(hi, lo, self._key_objects(replicas[MAIN], addresses, touched))
         session = StateSession(self.processor, replicas, self.tables, keys, addresses, moment)
         run = _Run(self, session, moment)
         run.initial(begun, position[:first], self._face)
@@ -143,34 +136,17 @@ class SparkProcessorOperator(ProcessOperator):
         changes = {
             table: TableChange(c.rows, c.added, c.removed) for table, c in session.changes().items()
         }
+        expired = session.expired
+        session.release()
         output = self._output(run.emitted, moment)
-        return Change(changes, output, {"late": late, "expired": session.expired})
+        counters = {"late": late.num_rows, "expired": expired}
+        return Change(changes, output, counters, self._late(late))
 
-    def _drop_late(self, rows: pa.Table, moment: Moment) -> tuple[pa.Table, int]:
+    def _split_late(self, rows: pa.Table, moment: Moment) -> tuple[pa.Table, pa.Table]:
         if self.event_time is None or not rows.num_rows:
-            return rows, 0
-        fresh = pc.greater(rows.column(arriving.EVENT), moment.late_us or 0)
-        kept = rows.filter(pc.fill_null(fresh, True))
-        return kept, rows.num_rows - kept.num_rows
-
-    def _stored_keys(
-        self, main: Replica, addresses: UInt64Array, touched: list[tuple[Arrived, Int64Array]]
-    ) -> list[tuple[Any, ...]]:
-        """The key of every touched row of the main table, as it is stored."""
-        keys: list[Any] = [None] * len(addresses)
-        for arrived, numbers in touched:
-            columns = [
-                to_python(types.conform(arrived.rows.column(f"_k{i}"), t).take(arrived.first))
-                for i, t in enumerate(self._key_types)
-            ]
-            for number, key in zip(numbers.tolist(), zip(*columns, strict=True), strict=True):
-                keys[number] = key
-        lacking = [i for i, key in enumerate(keys) if key is None]
-        if lacking:
-            stored = main.gather(addresses[lacking], [k.name for k in self.keys])
-            for i, key in zip(lacking, zip(*map(to_python, stored), strict=True), strict=True):
-                keys[i] = key
-        return keys
+            return rows, rows.slice(0, 0)
+        fresh = pc.fill_null(pc.greater(rows.column(EVENT_US), moment.late_us or 0), True)
+        return rows.filter(fresh), rows.filter(pc.invert(fresh))
 
     def _output(self, emitted: list[Any], moment: Moment) -> pa.RecordBatch:
         try:
@@ -189,14 +165,6 @@ class SparkProcessorOperator(ProcessOperator):
                     "would take the row for late."
                 )
         return output
-
-
-def _split(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Initial rows, and the rest."""
-    if IS_INITIAL not in rows.column_names:
-        return rows.slice(0, 0), rows
-    is_initial = rows.column(IS_INITIAL)
-    return rows.filter(is_initial), rows.filter(pc.invert(is_initial))
 
 
 class _Run:

@@ -206,7 +206,11 @@ class Journal:
                     f"{winner.batch_id}); this run, {run}, has lost the location and stops. "
                     "Nothing is lost: only one query may run on a location, so stop one of the two."
                 ) from error
-        if trail.epoch and self.store.size(manifests.manifest_path(trail.epoch)) is None:
+        if trail.epoch:
+            overtaken = self.store.size(manifests.manifest_path(trail.epoch)) is None
+        else:
+            overtaken = self.head() > epoch
+        if overtaken:
             # The head is never collected: others are so far ahead that this epoch's name was free.
             self.store.delete(path)
             raise FencedError(

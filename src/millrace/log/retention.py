@@ -24,9 +24,20 @@ class Swept:
 
 def collect(journal: Journal, retain: int) -> Swept:
     """Keep the last `retain` epochs, and those back to a full manifest; delete the rest."""
+    epochs, segments = doomed(journal, retain)
+    # Manifests first: a segment goes only when no epoch that can be opened needs it.
+    for epoch in epochs:
+        journal.store.delete(manifests.manifest_path(epoch))
+    for path in segments:
+        journal.store.delete(path)
+    return Swept(len(epochs), len(segments))
+
+
+def doomed(journal: Journal, retain: int) -> tuple[list[Epoch], list[str]]:
+    """The epochs and the segments that a collection removes."""
     epochs = journal.epochs()
     if not epochs:
-        return Swept(0, 0)
+        return [], []
     head = epochs[-1]
     horizon = _full_at(journal, epochs, Epoch(head - max(retain, 1) + 1))
     trail = journal.trail(horizon)
@@ -38,17 +49,12 @@ def collect(journal: Journal, retain: int) -> Swept:
         trail.advance(manifest, checksum)
         for commit in manifest.operators.values():
             keep.update(entry.path for entry in commit.segments)
-    old_manifests = [e for e in epochs if e < horizon]
-    for epoch in old_manifests:
-        journal.store.delete(manifests.manifest_path(epoch))
-    doomed = [
+    unnamed = [
         path
         for path in journal.store.list("segments")
         if path not in keep and segment_epoch(path) <= head
     ]
-    for path in doomed:
-        journal.store.delete(path)
-    return Swept(len(old_manifests), len(doomed))
+    return [epoch for epoch in epochs if epoch < horizon], unnamed
 
 
 def _full_at(journal: Journal, epochs: list[Epoch], wanted: Epoch) -> Epoch:

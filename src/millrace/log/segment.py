@@ -225,12 +225,20 @@ def _frame_hash(view: memoryview, pages: Sequence[tuple[int, int, int]]) -> int:
 
 
 @dataclass(frozen=True)
-class PageSpan:
-    """Rows of one key group inside one page."""
+class Places:
+    """Where a section's rows are: arrays of equal length, one element per key group, ascending."""
 
-    group: int
-    row: int
-    rows: int
+    groups: npt.NDArray[np.int64]
+    pages: npt.NDArray[np.int64]
+    """Which of the section's pages, from 0."""
+    starts: npt.NDArray[np.int64]
+    """The key group's first row in that page."""
+    rows: npt.NDArray[np.int64]
+
+    def find(self, group: int) -> int | None:
+        """The element of a key group; None if it has no rows here."""
+        at = int(np.searchsorted(self.groups, group))
+        return at if at < len(self.groups) and self.groups[at] == group else None
 
 
 class Segment:
@@ -265,8 +273,7 @@ class Segment:
             )
         self.schema = schema.remove_metadata()
         self._index = index["sections"]
-        self._spans: dict[int, list[list[PageSpan]]] = {}
-        self._places: dict[int, dict[int, tuple[int, PageSpan]]] = {}
+        self._places: dict[int, Places] = {}
 
     def page(self, number: int) -> pa.RecordBatch:
         """One page, verified, zero-copy; fetched if it is not on this machine yet."""
@@ -292,40 +299,20 @@ class Segment:
         if missing:
             self._copy.fetch([self.entry.pages[n][:2] for n in missing])
 
-    def spans(self, section: int) -> list[list[PageSpan]]:
-        """For each page of a section, the key groups in it."""
-        known = self._spans.get(section)
-        if known is not None:
-            return known
-        index = self._index[section]
-        groups = parse_ranges(index["groups"]).tolist()
-        rows = index["rows"]
-        result: list[list[PageSpan]] = []
-        at = 0
-        for count in index["pages"]:
-            spans, row = [], 0
-            for i in range(at, at + count):
-                spans.append(PageSpan(groups[i], row, rows[i]))
-                row += rows[i]
-            result.append(spans)
-            at += count
-        self._spans[section] = result
-        return result
-
-    def place(self, section: int, group: int) -> tuple[int, PageSpan] | None:
-        """Which page of the section holds a key group, and where; None if it has no rows."""
-        places = self._places.get(section)
-        if places is None:
-            places = self._places[section] = {
-                span.group: (number, span)
-                for number, spans in enumerate(self.spans(section))
-                for span in spans
-            }
-        return places.get(group)
-
-    def rows_per_group(self, section: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        index = self._index[section]
-        return parse_ranges(index["groups"]), np.asarray(index["rows"], np.int64)
+    def places(self, section: int) -> Places:
+        """Where the key groups of a section are."""
+        known = self._places.get(section)
+        if known is None:
+            index = self._index[section]
+            rows = np.asarray(index["rows"], np.int64)
+            per_page = np.asarray(index["pages"], np.int64)
+            pages = np.repeat(np.arange(len(per_page)), per_page)
+            before = np.cumsum(rows) - rows
+            firsts = np.cumsum(per_page) - per_page
+            starts = before - before[firsts][pages]
+            known = Places(parse_ranges(index["groups"]), pages, starts, rows)
+            self._places[section] = known
+        return known
 
 
 _MISSING = (

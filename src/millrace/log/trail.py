@@ -7,7 +7,8 @@ last epoch, gives the state. A trail advances by manifests only; it never looks 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +62,39 @@ class _LivePiece:
         return short if covers == self.piece.section.covers else [*short, covers]
 
 
+@dataclass(frozen=True)
+class LivePieces:
+    """The deltas and runs that are live at a version, in the order they apply.
+
+    It stays as it is when the log goes on.
+    """
+
+    pieces: tuple[tuple[Piece, npt.NDArray[np.int64]], ...]
+    base_last: npt.NDArray[np.int64]
+    """Per key group, the last epoch of its base."""
+
+    def after(self, epoch: int = -1) -> Iterator[tuple[Piece, npt.NDArray[np.int64]]]:
+        """Those added after an epoch, with the key groups they still speak for."""
+        # Pieces are in order of their last epoch, and are added in that epoch or the one after it.
+        start = bisect_left(self.pieces, epoch, key=lambda found: found[0].section.last)
+        return self._live(f for f in self.pieces[start:] if f[0].segment.epoch > epoch)
+
+    def newest_first(self) -> Iterator[tuple[Piece, npt.NDArray[np.int64]]]:
+        """All of them, from the last to apply to the first."""
+        return self._live(reversed(self.pieces))
+
+    def _live(
+        self, pieces: Iterable[tuple[Piece, npt.NDArray[np.int64]]]
+    ) -> Iterator[tuple[Piece, npt.NDArray[np.int64]]]:
+        for piece, covers in pieces:
+            groups = covers[self.base_last[covers] < piece.section.last]
+            if len(groups):
+                yield piece, groups
+
+    def paths(self) -> set[str]:
+        return {piece.segment.path for piece, _ in self.pieces}
+
+
 class OperatorLog:
     """The live sections of one operator."""
 
@@ -103,17 +137,10 @@ class OperatorLog:
             live.covers = np.setdiff1d(live.covers, covers, assume_unique=True)
         return self._is_live(live)
 
-    def pieces(self, after: Epoch = Epoch(-1)) -> list[tuple[Piece, npt.NDArray[np.int64]]]:
-        """Deltas and runs added after an epoch, in the order they apply, with the key groups they
-        still speak for."""
-        result = []
-        for live in self._pieces:
-            if live.piece.segment.epoch <= after:
-                continue
-            groups = live.covers[self.base_last[live.covers] < live.piece.section.last]
-            if len(groups):
-                result.append((live.piece, groups))
-        return result
+    def live(self) -> LivePieces:
+        """The deltas and runs to apply after the bases."""
+        pieces = tuple((live.piece, live.covers) for live in self._pieces)
+        return LivePieces(pieces, self.base_last.copy())
 
     def segments(self) -> dict[str, SegmentEntry]:
         """All live segments by path."""

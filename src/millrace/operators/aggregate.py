@@ -157,6 +157,10 @@ class AggregateOperator:
         return {MAIN: TableLayout(self.state_schema)}
 
     @property
+    def side_schemas(self) -> dict[str, T.StructType]:
+        return {}
+
+    @property
     def runs_without_rows(self) -> bool:
         return False
 

@@ -31,6 +31,14 @@ def check_change(name: OperatorName, old: dict[str, Any], new: dict[str, Any]) -
             raise SchemaChangedError(
                 f"state {state!r} of operator {name!r} was deleted. Give the new one another name."
             )
+    known = {spec["name"] for spec in old["states"]}
+    for state, spec in states.items():
+        if spec["kind"] == "broadcast" and state not in known:
+            raise SchemaChangedError(
+                f"operator {name!r} has the new broadcast state {state!r}. Its stream is a source "
+                "of the query, and Spark's offsets in the location are of the sources it began "
+                f"with. {_ADVICE}"
+            )
     for before in old["states"]:
         state = before["name"]
         now = states.get(state)
@@ -53,7 +61,8 @@ def check_change(name: OperatorName, old: dict[str, Any], new: dict[str, Any]) -
         pairs = zip(before.get("types", []), now.get("types", []), strict=True)
         for n, (was, becomes) in enumerate(pairs):
             was_type, new_type = types.from_json(was), types.from_json(becomes)
-            is_entry_key = now["kind"] == "set" or (now["kind"] == "map" and n == 0)
+            is_map = now["kind"] in ("map", "broadcast")
+            is_entry_key = now["kind"] == "set" or (is_map and n == 0)
             fits = was_type == new_type if is_entry_key else _widens(was_type, new_type)
             if not fits:
                 raise SchemaChangedError(

@@ -17,11 +17,15 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from millrace.ids import OperatorName
+from millrace.keygroups import Assignment
 from millrace.state.replica import Replica
 from millrace.state.writing import Sweep
 
 MAIN = ""
 """The table with one row per key. Other tables hold rows that belong to one of its rows."""
+
+MAIN_OUTPUT = ""
+"""What an operator emits. Other outputs are beside it, each with a name and a schema."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,10 @@ class TableLayout:
 
     schema: pa.Schema
     owned: bool = False
+    everywhere: bool = False
+    """Whether every shard reads all of it; each still writes its own key groups only."""
+    per_shard: bool = False
+    """Whether it holds something of each shard, so that every shard must run in every epoch."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,8 @@ class Moment:
     watermark_us: int | None
     late_us: int | None = None
     """The watermark of the epoch before, by which Spark's stateful operators tell late rows."""
+    assignment: Assignment | None = None
+    """Which shard owns which key group in this epoch; needed for tables that are `per_shard`."""
 
     def of(self, time: str) -> int | None:
         """Now, in event time or processing time."""
@@ -63,6 +73,8 @@ class Change:
     tables: dict[str, TableChange]
     output: pa.RecordBatch
     counters: dict[str, int] = field(default_factory=dict)
+    sides: dict[str, pa.RecordBatch] = field(default_factory=dict)
+    """Rows of the outputs beside the main one; an output without rows may be left out."""
 
 
 class Operator(Protocol):
@@ -78,8 +90,12 @@ class Operator(Protocol):
     def output_schema(self) -> T.StructType: ...
 
     @property
+    def side_schemas(self) -> dict[str, T.StructType]:
+        """The outputs beside the main one, by name."""
+
+    @property
     def runs_without_rows(self) -> bool:
-        """Whether a shard has something to do in an epoch that brings it no rows."""
+        """Whether time alone gives shards something to do, so that epochs must run without rows."""
 
     def spec(self) -> dict[str, Any]: ...
 
@@ -99,6 +115,14 @@ class Operator(Protocol):
 
     def show(self, state: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of the main table as a reader wants to see them: keys and values."""
+
+
+def runs_every_epoch(operator: Operator) -> bool:
+    """Whether every shard of an operator runs in every epoch there is, with rows or without.
+
+    That does not ask for epochs: only `runs_without_rows` does.
+    """
+    return operator.runs_without_rows or any(t.per_shard for t in operator.tables.values())
 
 
 def table_name(operator: OperatorName, table: str) -> OperatorName:

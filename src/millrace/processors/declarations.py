@@ -34,7 +34,9 @@ class Declaration:
         """What the location keeps of it, to read the state and to recognise a change."""
         raise NotImplementedError
 
-    def __getattr__(self, attribute: str) -> NoReturn:
+    # For a type checker `self.count` is the declaration, while at run time it is the handle: these
+    # return Any, so that code after `self.count.get()` does not count as unreachable.
+    def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("_"):
             # What copying and pickling ask for; states have no private attributes.
             raise AttributeError(attribute)
@@ -46,22 +48,22 @@ class Declaration:
             "State belongs to a key: use it only while a key is being processed."
         )
 
-    def __getitem__(self, _: object) -> NoReturn:
+    def __getitem__(self, _: object) -> Any:
         self._refuse("__getitem__")
 
-    def __setitem__(self, _: object, value: object) -> NoReturn:
+    def __setitem__(self, _: object, value: object) -> None:
         self._refuse("__setitem__")
 
-    def __delitem__(self, _: object) -> NoReturn:
+    def __delitem__(self, _: object) -> None:
         self._refuse("__delitem__")
 
-    def __contains__(self, _: object) -> NoReturn:
+    def __contains__(self, _: object) -> bool:
         self._refuse("__contains__")
 
-    def __iter__(self) -> NoReturn:
+    def __iter__(self) -> Any:
         self._refuse("__iter__")
 
-    def __len__(self) -> NoReturn:
+    def __len__(self) -> int:
         self._refuse("__len__")
 
 
@@ -209,7 +211,7 @@ class Map(StateDeclaration):
         ttl_refresh: str = ON_WRITE,
     ) -> None:
         super().__init__(ttl, ttl_time, ttl_refresh)
-        self.key_type = _entry_key("Map", key_type)
+        self.key_type = entry_key("Map", key_type)
         self.value_type = parse_type(value_type)
 
     def types(self) -> list[T.DataType]:
@@ -230,13 +232,13 @@ class Set(StateDeclaration):
         ttl_refresh: str = ON_WRITE,
     ) -> None:
         super().__init__(ttl, ttl_time, ttl_refresh)
-        self.type = _entry_key("Set", type)
+        self.type = entry_key("Set", type)
 
     def types(self) -> list[T.DataType]:
         return [self.type]
 
 
-def _entry_key(kind: str, type: str | T.DataType) -> T.DataType:
+def entry_key(kind: str, type: str | T.DataType) -> T.DataType:
     """The type of a map's keys or a set's members: anything but a map, which has no order."""
     parsed = parse_type(type)
     pending = [parsed]

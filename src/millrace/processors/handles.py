@@ -23,6 +23,7 @@ from millrace.processors.declarations import (
 
 _ABSENT: Any = object()
 _UNKNOWN: Any = object()
+_NONE: Any = frozenset()
 _NOTHING = "None cannot be merged, and a merge or add function must return the new value, in"
 
 
@@ -156,8 +157,9 @@ class Entries:
         self.size = size
         self.complete = complete
         self.changed: dict[Any, Any] = {}
-        self.read: set[Any] = set()
-        self.moved: set[Any] = set()
+        # Replaced when the first is added: there is one of these per key, and most stay empty.
+        self.read: set[Any] = _NONE
+        self.moved: set[Any] = _NONE
 
 
 class CollectionHandle:
@@ -197,15 +199,18 @@ class CollectionHandle:
                 return _ABSENT
             value = here.known[key] = self.loader.look_up(self._cursor.i, here, key)
         if self._read_refreshes and value is not _ABSENT:
+            here.read = here.read or set()
             here.read.add(key)
         return value
 
     def _put(self, here: Entries, key: Any, value: Any) -> None:
-        if self._look(here, key) is _ABSENT:
+        is_new = key not in here.known if here.complete else self._look(here, key) is _ABSENT
+        if is_new:
             here.size += 1
             # Both dicts keep the order in which entries were set; this one is new.
             here.known.pop(key, None)
             if here.changed.pop(key, None) is not None:
+                here.moved = here.moved or set()
                 here.moved.add(key)
         here.known[key] = value
         here.changed[key] = value
@@ -225,7 +230,7 @@ class CollectionHandle:
     def _items(self) -> list[tuple[Any, Any]]:
         here = self._everything()
         if self._read_refreshes:
-            here.read.update(here.known)
+            here.read = here.read | here.known.keys()
         return list(here.known.items())
 
     def _keys(self) -> list[Any]:
@@ -333,15 +338,28 @@ class Elements:
     """One key's list: positions `start` to `end`, those known, and those changed.
 
     `holes` are positions within whose element has expired before one in front of it, because that
-    was set again or has no time. `settled` says that the holes are known.
+    was set again or has no time. `mixed` says that there may be such; if not, those that have
+    expired are the first ones. `settled` says that it is known which have.
     """
 
-    __slots__ = ("changed", "end", "holes", "known", "settled", "start", "touched")
+    __slots__ = (
+        "changed",
+        "end",
+        "holes",
+        "known",
+        "mixed",
+        "settled",
+        "start",
+        "stored_end",
+        "touched",
+    )
 
-    def __init__(self, start: int, end: int, settled: bool = True) -> None:
+    def __init__(self, start: int, end: int, *, settled: bool = True, mixed: bool = False) -> None:
         self.start = start
         self.end = end
+        self.stored_end = end
         self.settled = settled
+        self.mixed = mixed
         self.known: dict[int, Any] = {}
         self.changed: dict[int, Any] = {}
         self.holes: set[int] = set()
@@ -416,6 +434,8 @@ class ListHandle:
         here = self._here()
         place = self._place(here, index)
         here.known[place] = here.changed[place] = value
+        # It now lives longer than those behind it, unless there are none or they are as new.
+        here.mixed = here.mixed or place < here.stored_end - 1
         here.touched = True
 
     def _place(self, here: Elements, index: int) -> int:

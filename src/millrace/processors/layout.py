@@ -14,9 +14,10 @@ from millrace.log.segment import SYSTEM_FIELDS
 from millrace.operators.aggregate import Key
 from millrace.operators.operator import MAIN, TableLayout
 from millrace.processors.declarations import EVENT_TIME, PROCESSING_TIME
-from millrace.processors.tables import EXPIRES
+from millrace.processors.tables import EXPIRES, MIXED
 
 VALUE_KINDS = ("value", "reducing", "aggregating", "pickled")
+SHARED_KINDS = ("broadcast", "task")
 TIMER_TABLES = {EVENT_TIME: "timers.event", PROCESSING_TIME: "timers.processing"}
 TIMER_KINDS = {"event-time timer": EVENT_TIME, "processing-time timer": PROCESSING_TIME}
 
@@ -38,11 +39,15 @@ def layout(keys: Sequence[Key], states: StateSpecs) -> dict[str, TableLayout]:
                 tables[table] = TableLayout(_TIMERS, owned=True)
             continue
         columns = [types.arrow_type(_type(t), f"{kind} state {name!r}") for t in spec["types"]]
+        if kind in SHARED_KINDS:
+            tables[name] = _shared(kind, columns)
+            continue
         expires = [pa.field(EXPIRES, pa.int64())] if spec["ttl"] is not None else []
         if kind in VALUE_KINDS:
             main.append(pa.field(name, columns[0]))
         elif kind == "list":
             main += [pa.field(f"{name}.start", pa.int64()), pa.field(f"{name}.end", pa.int64())]
+            main += [pa.field(f"{name}.{MIXED}", pa.bool_())] if expires else []
             fields = [pa.field("position", pa.int64()), pa.field("value", columns[0]), *expires]
             tables[name] = TableLayout(pa.schema(fields), owned=True)
         else:
@@ -55,6 +60,19 @@ def layout(keys: Sequence[Key], states: StateSpecs) -> dict[str, TableLayout]:
             main.append(pa.field(f"{name}.{EXPIRES}", pa.int64()))
     _check_names([field.name for field in main])
     return {MAIN: TableLayout(pa.schema(main)), **tables}
+
+
+def _shared(kind: str, columns: list[pa.DataType]) -> TableLayout:
+    """The table of a state that does not belong to a key."""
+    if kind == "broadcast":
+        fields = [pa.field("key", columns[0]), pa.field("value", columns[1])]
+        return TableLayout(pa.schema(fields), everywhere=True)
+    fields = [
+        pa.field("shard", pa.int32()),
+        pa.field("groups", pa.string()),
+        pa.field("value", columns[0]),
+    ]
+    return TableLayout(pa.schema(fields), everywhere=True, per_shard=True)
 
 
 def _check_names(names: list[str]) -> None:

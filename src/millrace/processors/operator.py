@@ -1,9 +1,11 @@
 """The process operator: a user's processor over the keys of a shard.
 
-In one epoch a shard (1) drops late rows, (2) finds the timers that are due, (3) loads the main rows
-of all touched keys at once, (4) calls `process` for every key with rows, in order of fingerprint,
-(5) calls `on_timer` for the due timers that are still set, in order of time, and (6) collects what
-changed. A timer fires once: firing removes it in the same epoch that emits its output.
+In one epoch a shard (1) opens the shared states and sets late rows aside, (2) finds the timers that
+are due, (3) loads the main rows of all touched keys at once, (4) calls `process` for every key with
+rows, in order of fingerprint, (5) calls `on_timer` for the due timers that are still set, in order
+of time, and (6) collects what changed. A timer fires once: firing removes it in the same epoch that
+emits its output. In the very first epoch `on_initial_state` comes before `process`, for the keys it
+is about.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ import bisect
 import contextlib
 import functools
 import gc
-import operator
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
@@ -20,26 +21,23 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.sql import types as T
 
 from millrace import types
 from millrace.errors import MillraceError, ProcessorError, StateTypeError
 from millrace.ids import OperatorName
 from millrace.operators.aggregate import Key
-from millrace.operators.operator import Change, Moment, TableChange, TableLayout
+from millrace.operators.operator import Change, Moment, TableChange
 from millrace.processors.batch import Context, Keys, Rows, RowSource, Timer
-from millrace.processors.convert import to_arrow, to_python
-from millrace.processors.layout import TIMER_TABLES, VALUE_KINDS, layout
-from millrace.processors.processor import Processor, declarations, timers
-from millrace.processors.rows import Arrived, drop_late, empty_rows, state_specs, unite
+from millrace.processors.convert import to_python
+from millrace.processors.keyed import KeyedOperator
+from millrace.processors.layout import TIMER_TABLES
+from millrace.processors.outputs import RowOutlet, row_batch, side_outputs
+from millrace.processors.processor import INITIAL, Processor, timers
+from millrace.processors.rows import Arrived, split_initial, split_late, unite
 from millrace.processors.session import StateSession
-from millrace.processors.sweep import sweep_of
 from millrace.state.due import DueIndex
 from millrace.state.replica import Replica
-from millrace.state.writing import Sweep
-
-KIND = "process"
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
@@ -53,17 +51,19 @@ def few_collections() -> Iterator[None]:
     """Let Python look for garbage cycles less often.
 
     An epoch makes objects for all its keys, which live until its end. Python would look at them
-    again and again, a third of the time; cycles that the user's code leaves are still found.
+    again and again, a third of the time. Cycles that the user's code leaves are still found, among
+    the latest objects; a look at older ones, which can take half as long as an epoch, waits until
+    the epoch's are gone.
     """
     before = gc.get_threshold()
-    gc.set_threshold(max(before[0], 200_000), before[1], before[2])
+    gc.set_threshold(max(before[0], 500_000), 1_000_000, 1_000_000)
     try:
         yield
     finally:
         gc.set_threshold(*before)
 
 
-class ProcessOperator:
+class ProcessOperator(KeyedOperator):
     """Keys, a processor, and the schemas around it."""
 
     def __init__(
@@ -74,15 +74,10 @@ class ProcessOperator:
         processor: Processor,
         output: T.StructType,
         event_time: str | None,
+        initial: Sequence[Key] = (),
     ) -> None:
-        self.name = name
-        self.keys = tuple(keys)
-        self.fields = tuple(fields)
+        super().__init__(name, keys, fields, processor, output, event_time, initial)
         self.processor = processor
-        self.output_schema = output
-        self.event_time = event_time
-        self._states = state_specs(declarations(processor))
-        self.tables: dict[str, TableLayout] = layout(self.keys, self._states)
         self._domains = sorted({t.time for t in timers(processor).values()})
         self._due = {domain: DueIndex("time") for domain in self._domains}
 
@@ -91,26 +86,9 @@ class ProcessOperator:
         """Timers fire in epochs without input, too."""
         return bool(self._domains)
 
-    def spec(self) -> dict[str, Any]:
-        return {
-            "kind": KIND,
-            "keys": [{"name": k.name, "type": types.to_json(k.type)} for k in self.keys],
-            "states": self._states,
-        }
-
-    def code(self) -> bytes:
-        """What a worker needs to run it."""
-        parts = (self.name, self.keys, self.fields, self.processor, self.output_schema)
-        dumps: Any = cloudpickle.dumps
-        return bytes(dumps((ProcessOperator, (*parts, self.event_time))))
-
     @functools.cached_property
     def _key_class(self) -> Any:
         return namedtuple("Key", [k.name for k in self.keys], rename=True)
-
-    @functools.cached_property
-    def _row_class(self) -> Any:
-        return namedtuple("Row", [f.name for f in self.fields], rename=True)
 
     @few_collections()
     def apply(
@@ -120,24 +98,38 @@ class ProcessOperator:
         groups: Int64Array,
         moment: Moment,
     ) -> Change:
-        rows, late = drop_late(rows, moment, self.event_time)
-        arrived = Arrived(rows)
+        shared = self._shared.open(rows, replicas, groups, moment)
+        initial, rows = split_initial(shared.rows)
+        rows, late = split_late(rows, moment, self.event_time)
+        begun, arrived = Arrived(initial), Arrived(rows)
         due = self._find_due(replicas, groups, moment)
         hi, lo, position = unite(
-            [arrived.hi, *(d.owner_hi for d in due)], [arrived.lo, *(d.owner_lo for d in due)]
+            [begun.hi, arrived.hi, *(d.owner_hi for d in due)],
+            [begun.lo, arrived.lo, *(d.owner_lo for d in due)],
         )
         addresses = replicas[""].find(hi, lo)
-        with_rows = position[: len(arrived.hi)]
-        keys = Keys(hi, lo, self._key_objects(replicas[""], addresses, arrived, with_rows))
+        first, second = len(begun.hi), len(begun.hi) + len(arrived.hi)
+        touched = [(begun, position[:first]), (arrived, position[first:second])]
+        keys = Keys(hi, lo, self._key_objects(replicas[""], addresses, touched))
         session = StateSession(self.processor, replicas, self.tables, keys, addresses, moment)
+        shared.bind(session.processor)
         runner = _Runner(self, session, moment)
-        runner.process(arrived, with_rows, self._row_source(rows, arrived))
-        runner.fire(self._calls(due, position[len(arrived.hi) :]))
+        runner.call(INITIAL, begun, position[:first], self._row_source(begun, "_i", self.initial))
+        runner.call(
+            "process", arrived, position[first:second], self._row_source(arrived, "_c", self.fields)
+        )
+        runner.fire(self._calls(due, position[second:]))
         session.close()
+        shared.close()
+        runner.close()
         with runner.explaining():
             changes = session.changes()
+        expired = session.expired
+        session.release()
         changed = {table: TableChange(c.rows, c.added, c.removed) for table, c in changes.items()}
-        return Change(changed, runner.output(), {"late": late, "expired": session.expired})
+        changed |= shared.changes()
+        counters = {"late": late.num_rows, "expired": expired}
+        return Change(changed, runner.output(), counters, runner.sides() | self._late(late))
 
     def _find_due(
         self, replicas: dict[str, Replica], groups: Int64Array, moment: Moment
@@ -161,20 +153,24 @@ class ProcessOperator:
         return sorted(calls)
 
     def _key_objects(
-        self, main: Replica, addresses: UInt64Array, arrived: Arrived, with_rows: Int64Array
+        self, main: Replica, addresses: UInt64Array, touched: list[tuple[Arrived, Int64Array]]
     ) -> list[Any]:
+        """The key of every touched row of the main table: from the rows that came, or stored."""
         # In C, and without the length check of `_make`.
         make = functools.partial(tuple.__new__, self._key_class)
-        columns = [
-            to_python(types.conform(arrived.rows.column(f"_k{i}"), key_type).take(arrived.first))
-            for i, key_type in enumerate(self._key_types)
-        ]
-        given = list(map(make, zip(*columns, strict=True)))
-        if len(given) == len(addresses):
-            return given
         objects: list[Any] = [None] * len(addresses)
-        for number, key in zip(with_rows.tolist(), given, strict=True):
-            objects[number] = key
+        for arrived, numbers in touched:
+            if not len(numbers):
+                continue
+            columns = [
+                to_python(types.conform(arrived.rows.column(f"_k{i}"), t).take(arrived.first))
+                for i, t in enumerate(self._key_types)
+            ]
+            given = list(map(make, zip(*columns, strict=True)))
+            if len(given) == len(addresses):
+                return given
+            for number, key in zip(numbers.tolist(), given, strict=True):
+                objects[number] = key
         lacking = [i for i, key in enumerate(objects) if key is None]
         stored = main.gather(addresses[lacking], [k.name for k in self.keys])
         for i, values in zip(lacking, zip(*map(to_python, stored), strict=True), strict=True):
@@ -185,30 +181,23 @@ class ProcessOperator:
     def _key_types(self) -> list[pa.DataType]:
         return [types.arrow_type(k.type, k.name) for k in self.keys]
 
-    def _row_source(self, rows: pa.Table, arrived: Arrived) -> RowSource:
+    def _row_source(self, arrived: Arrived, prefix: str, fields: Sequence[Key]) -> RowSource:
         def columns() -> list[list[Any]]:
             return [
                 to_python(
-                    types.conform(rows.column(f"_c{i}"), types.arrow_type(f.type, f.name)).take(
-                        arrived.order
-                    )
+                    types.conform(
+                        arrived.rows.column(f"{prefix}{i}"), types.arrow_type(f.type, f.name)
+                    ).take(arrived.order)
                 )
-                for i, f in enumerate(self.fields)
+                for i, f in enumerate(fields)
             ]
 
-        return RowSource(columns, self._row_class)
+        return RowSource(columns, _row_class(tuple(f.name for f in fields)))
 
-    def sweep(self, table: str, moment: Moment) -> Sweep | None:
-        return sweep_of(table, self._states, moment)
 
-    def no_rows(self) -> pa.Table:
-        return empty_rows(self.keys, self.fields, self.event_time)
-
-    def show(self, state: pa.RecordBatch) -> pa.RecordBatch:
-        """The main table's keys and values."""
-        names = [k.name for k in self.keys]
-        names += [s["name"] for s in self._states if s["kind"] in VALUE_KINDS]
-        return state.select(names)
+@functools.lru_cache(maxsize=64)
+def _row_class(names: tuple[str, ...]) -> Any:
+    return namedtuple("Row", names, rename=True)
 
 
 class _Due:
@@ -235,9 +224,14 @@ class _Runner:
         self._rows: list[Any] = []
         self._owners: list[int] = []
         self._ends: list[int] = []
+        self._outlets: dict[str, RowOutlet] = {}
+        for name in side_outputs(operator.processor):
+            self._outlets[name] = RowOutlet(name, session.cursor)
+            setattr(session.processor, name, self._outlets[name])
 
-    def process(self, arrived: Arrived, numbers: Int64Array, source: RowSource) -> None:
-        process = self._session.processor.process
+    def call(self, method: str, arrived: Arrived, numbers: Int64Array, source: RowSource) -> None:
+        """Call a method for every key with rows."""
+        process = getattr(self._session.processor, method)
         cursor = self._session.cursor
         context = self._context
         keys = self._session.keys.keys
@@ -245,7 +239,7 @@ class _Runner:
         listed = numbers.tolist()
         starts = arrived.starts.tolist()
         times = arrived.event_us if arrived.event_us is not None else [None] * len(listed)
-        self._owners = listed.copy()
+        self._owners += listed
         first = 0
         for number, last, time in zip(listed, starts[1:], times, strict=True):
             cursor.i = number
@@ -258,7 +252,7 @@ class _Runner:
                 if result is not None:
                     out.extend(result)
             except Exception as error:
-                raise self._explained("process", error, key, rows) from error
+                raise self._explained(method, error, key, rows) from error
             ends.append(len(out))
 
     def fire(self, calls: list[_Call]) -> None:
@@ -307,32 +301,37 @@ class _Runner:
                 f"{error} This was for key {error.key!r} of operator {self._operator.name!r}."
             ) from error
 
-    def output(self) -> pa.RecordBatch:
-        fields = self._operator.output_schema.fields
-        rows = self._rows
-        if set(map(type, rows)) - {tuple} or set(map(len, rows)) - {len(fields)}:
-            for position, row in enumerate(rows):
-                if not isinstance(row, tuple | list) or len(row) != len(fields):
-                    raise self._misfit(position, f"it should be a tuple of {len(fields)} values")
-        arrays = []
-        for i, field in enumerate(fields):
-            # One column after the other: zip(*rows) would make an iterator per row.
-            column = list(map(operator.itemgetter(i), rows))
-            arrow = types.arrow_type(field.dataType, f"output column {field.name!r}")
-            try:
-                arrays.append(to_arrow(column, arrow, f"output column {field.name!r}"))
-            except StateTypeError as error:
-                if error.position is None:
-                    raise
-                raise self._misfit(error.position, str(error)) from error
-        return pa.RecordBatch.from_arrays(arrays, names=[f.name for f in fields])
+    def close(self) -> None:
+        """Nothing is being processed any more: emitting is an error from here on."""
+        for outlet in self._outlets.values():
+            outlet.close()
 
-    def _misfit(self, position: int, reason: str) -> StateTypeError:
-        number = self._owners[bisect.bisect_right(self._ends, position)]
+    def output(self) -> pa.RecordBatch:
+        def misfit(position: int, reason: str) -> StateTypeError:
+            owner = self._owners[bisect.bisect_right(self._ends, position)]
+            return self._misfit(self._rows[position], owner, "the output", schema, reason)
+
+        schema = self._operator.output_schema
+        return row_batch(self._rows, schema, misfit)
+
+    def sides(self) -> dict[str, pa.RecordBatch]:
+        return {name: self._side(name, o) for name, o in self._outlets.items() if o.rows}
+
+    def _side(self, name: str, outlet: RowOutlet) -> pa.RecordBatch:
+        def misfit(position: int, reason: str) -> StateTypeError:
+            row, owner = outlet.rows[position], outlet.owners[position]
+            return self._misfit(row, owner, f"side output {name!r} with its", schema, reason)
+
+        schema = self._operator.side_schemas[name]
+        return row_batch(outlet.rows, schema, misfit)
+
+    def _misfit(
+        self, row: Any, owner: int, where: str, schema: T.StructType, reason: str
+    ) -> StateTypeError:
         return StateTypeError(
-            f"operator {self._operator.name!r} emitted {self._rows[position]!r} for key "
-            f"{self._session.keys.keys[number]!r}, which does not fit the output schema "
-            f"{self._operator.output_schema.simpleString()}: {reason}"
+            f"operator {self._operator.name!r} emitted {row!r} for key "
+            f"{self._session.keys.keys[owner]!r}, which does not fit {where} schema "
+            f"{schema.simpleString()}: {reason}"
         )
 
 

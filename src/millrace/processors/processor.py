@@ -9,15 +9,20 @@ from typing import Any, TypeVar
 from millrace.errors import UsageError
 from millrace.processors.batch import Context, Rows, Timer
 from millrace.processors.declarations import Declaration, StateDeclaration, TimerDeclaration
+from millrace.processors.initial import fill
 
 P = TypeVar("P")
+
+INITIAL = "on_initial_state"
+"""The method that is called for the rows of an initial state."""
 
 
 class Processor:
     """Logic per key. States and timers are class attributes.
 
     `process` is called for every key that has rows in an epoch, `on_timer` for every timer. Both
-    may yield rows, or return an iterable of rows, or nothing.
+    may yield rows, or return an iterable of rows, or nothing. So may `on_initial_state`, which is
+    called once, for every key of the initial state.
     """
 
     def process(self, key: Any, rows: Rows, ctx: Context) -> Iterable[Any] | None:
@@ -28,6 +33,14 @@ class Processor:
         raise NotImplementedError(
             f"{type(self).__name__} sets timers but has no on_timer(self, key, timer, ctx)"
         )
+
+    def on_initial_state(self, key: Any, rows: Rows, ctx: Context) -> Iterable[Any] | None:
+        """Called for every key of the initial state, in the first epoch and before `process`.
+
+        As it is, it takes one row per key and puts each column into the state of its name.
+        """
+        fill(self, key, rows)
+        return None
 
 
 def declarations(processor: object) -> dict[str, Declaration]:

@@ -19,6 +19,9 @@ from millrace.state.sorting import group_starts, sort_order
 EVENT = "_event"
 """The event time of a row, in microseconds."""
 
+IS_INITIAL = "_initial"
+"""Whether a row is one of the initial state. Only the first epoch's rows have this column."""
+
 _NO_TIME = np.iinfo(np.int64).min
 UInt64Array = npt.NDArray[np.uint64]
 
@@ -59,16 +62,28 @@ def unite(
     return all_hi[heads], all_lo[heads], position
 
 
-def drop_late(rows: pa.Table, moment: Moment, event_time: str | None) -> tuple[pa.Table, int]:
-    """Rows that are not older than the watermark, and how many were. No event time is not late."""
+def split_initial(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The rows of the initial state, and the rest."""
+    if IS_INITIAL not in rows.column_names:
+        return rows.slice(0, 0), rows
+    is_initial = rows.column(IS_INITIAL)
+    return rows.filter(is_initial), rows.filter(pc.invert(is_initial))
+
+
+def split_late(rows: pa.Table, moment: Moment, event_time: str | None) -> tuple[pa.Table, pa.Table]:
+    """Rows that are not older than the watermark, and those that are. No event time is not late."""
     if event_time is None or moment.watermark_us is None or not rows.num_rows:
-        return rows, 0
-    fresh = pc.greater_equal(rows.column(EVENT), moment.watermark_us)
-    kept = rows.filter(pc.fill_null(fresh, True))
-    return kept, rows.num_rows - kept.num_rows
+        return rows, rows.slice(0, 0)
+    fresh = pc.fill_null(pc.greater_equal(rows.column(EVENT), moment.watermark_us), True)
+    return rows.filter(fresh), rows.filter(pc.invert(fresh))
 
 
-def empty_rows(keys: Sequence[Key], fields: Sequence[Key], event_time: str | None) -> pa.Table:
+def empty_rows(
+    keys: Sequence[Key],
+    fields: Sequence[Key],
+    event_time: str | None,
+    more: Sequence[pa.Field] = (),
+) -> pa.Table:
     """No rows, with the columns that rows have."""
     schema = [pa.field(HI, pa.int64()), pa.field(LO, pa.int64()), pa.field(PART, pa.int32())]
     for prefix, described in (("_k", keys), ("_c", fields)):
@@ -78,7 +93,7 @@ def empty_rows(keys: Sequence[Key], fields: Sequence[Key], event_time: str | Non
         ]
     if event_time is not None:
         schema.append(pa.field(EVENT, pa.int64()))
-    return pa.schema(schema).empty_table()
+    return pa.schema([*schema, *more]).empty_table()
 
 
 def state_specs(declared: Mapping[str, Any]) -> list[dict[str, Any]]:

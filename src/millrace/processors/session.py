@@ -31,6 +31,7 @@ from millrace.processors.declarations import (
     Value,
 )
 from millrace.processors.handles import (
+    _ABSENT,
     AggregatingHandle,
     CollectionHandle,
     ListHandle,
@@ -45,6 +46,7 @@ from millrace.processors.layout import TIMER_TABLES
 from millrace.processors.processor import Processor, fresh_copy, states, timers
 from millrace.processors.tables import (
     EXPIRES,
+    MIXED,
     Changes,
     CollectionTable,
     ListTable,
@@ -140,6 +142,7 @@ class StateSession:
                     self._numbers(f"{name}.end", None),
                 ),
                 f"list state {name!r}",
+                mixed=self._mixed(name) if declaration.ttl_us is not None else None,
                 now_us=self._now(declaration),
                 ttl_us=declaration.ttl_us,
             )
@@ -188,6 +191,13 @@ class StateSession:
         handle.values = _Lazy(load)
         return handle
 
+    def _mixed(self, name: str) -> Callable[[], list[bool]]:
+        def load() -> list[bool]:
+            listed: list[bool] = self._array(f"{name}.{MIXED}").fill_null(False).to_pylist()
+            return listed
+
+        return load
+
     def _numbers(self, column: str, alive: BoolArray | None) -> list[int]:
         values = self._array(column).fill_null(0).to_numpy()
         if alive is not None:
@@ -221,6 +231,18 @@ class StateSession:
                 handle.entries = Outside(name)
         for time, collection in self.timers.items():
             collection.entries = Outside(TIMER_TABLES[time])
+
+    def release(self) -> None:
+        """Let go of everything that was loaded, after `changes`.
+
+        Handles, tables and the session refer to each other: without this, an epoch's objects would
+        stay until Python looks for garbage, and that look would take as long as the epoch.
+        """
+        for handle in [*self._handles.values(), *self.timers.values()]:
+            if not isinstance(handle, ValueHandle):
+                handle.loader = None
+        self._handles, self._tables, self._values = {}, {}, {}
+        self._arrays = {}
 
     @property
     def expired(self) -> int:
@@ -373,6 +395,8 @@ class StateSession:
                     start[n], end[n] = elements.start, elements.end
             columns[f"{name}.start"] = pa.array(start, pa.int64())
             columns[f"{name}.end"] = pa.array(end, pa.int64())
+            if table.expires:
+                columns[f"{name}.{MIXED}"] = self._mixed_column(name, table, numbers)
             return np.asarray(end) > np.asarray(start)
         size = self._array(f"{name}.size").take(picked).fill_null(0).to_pylist()
         for n, i in enumerate(numbers.tolist()):
@@ -381,6 +405,25 @@ class StateSession:
                 size[n] = entries.size
         columns[f"{name}.size"] = pa.array(size, pa.int64())
         return np.asarray(size) > 0
+
+    def _mixed_column(
+        self, name: str, table: ListTable, numbers: npt.NDArray[np.int64]
+    ) -> pa.Array:
+        """Which lists have elements that expire before one in front of them does."""
+        picked = pa.array(numbers)
+        mixed = self._array(f"{name}.{MIXED}").take(picked).fill_null(False).to_pylist()
+        before = self._array(f"{name}.{EXPIRES}").take(picked).to_pylist()
+        until = self._until(self._states[name])
+        for n, i in enumerate(numbers.tolist()):
+            elements = table.entries[i]
+            if elements is None or not elements.touched:
+                continue
+            wrote = any(value is not _ABSENT for value in elements.changed.values())
+            # No time at all yet, or a clock that was set back.
+            odd = until is None or (before[n] is not None and before[n] > until)
+            filled = elements.start < elements.end
+            mixed[n] = filled and (elements.mixed or (wrote and odd))
+        return pa.array(mixed, pa.bool_())
 
 
 def _replaced(array: pa.Array, where: BoolArray, by: pa.Array) -> pa.Array:

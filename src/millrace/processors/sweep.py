@@ -12,7 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.operators.operator import MAIN, Moment
-from millrace.processors.layout import TIMER_KINDS, TIMER_TABLES, VALUE_KINDS, StateSpecs
+from millrace.processors.layout import (
+    SHARED_KINDS,
+    TIMER_KINDS,
+    TIMER_TABLES,
+    VALUE_KINDS,
+    StateSpecs,
+)
 from millrace.processors.tables import EXPIRES
 from millrace.state.writing import Sweep
 
@@ -40,6 +46,8 @@ def _main_over(rows: pa.RecordBatch, states: StateSpecs, moment: Moment) -> Bool
     over = np.ones(rows.num_rows, np.bool_)
     for spec in states:
         name = spec["name"]
+        if spec["kind"] in SHARED_KINDS:
+            continue
         if spec["kind"] in TIMER_KINDS:
             table = TIMER_TABLES[TIMER_KINDS[spec["kind"]]]
             over &= _is_zero(rows, f"{table}.size")

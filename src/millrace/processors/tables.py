@@ -7,8 +7,9 @@ the timers of each kind of time. A row that is not touched is not read, and not 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +27,14 @@ from millrace.state.replica import Replica
 from millrace.state.sorting import sort_order
 
 UInt64Array = npt.NDArray[np.uint64]
+E = TypeVar("E", Entries, Elements)
 
 WHOLE = 512
 """A collection of up to so many entries is read whole; of a larger one, only what is asked for."""
 
 EXPIRES = "expires"
-_LOW = (1 << 64) - 1
+MIXED = "mixed"
+"""Whether a list's elements may expire in another order than they came."""
 _STRIDE = 0x9E3779B97F4A7C15
 """Odd, so that the positions of one list get different fingerprints; they spread evenly."""
 
@@ -72,8 +75,109 @@ def sorted_changes(replica: Replica, columns: dict[str, pa.Array]) -> pa.RecordB
 _Item: TypeAlias = tuple[Any, Any, int | None]
 """An entry: its key, its value, and when it expires."""
 
+_Columns: TypeAlias = tuple[list[Any], list[Any], list[int | None]]
+"""Keys, values, and when they expire."""
 
-class CollectionTable:
+
+class _OwnedTable(Generic[E]):
+    """Rows that belong to the keys of an epoch: what is loaded of them, and what changed.
+
+    A row is told by its owner and its place: the key of an entry, or the position of an element.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        keys: Keys,
+        what: str,
+        now_us: int | None,
+        ttl_us: int | None,
+    ) -> None:
+        self.entries: list[E | None] = [None] * len(keys)
+        self.expired = 0
+        self._replica = replica
+        self._keys = keys
+        self._what = what
+        self._now_us = now_us
+        self._ttl_us = ttl_us
+        self._loaded = False
+
+    def _is_over(self, expires: int | None) -> bool:
+        return expires is not None and self._now_us is not None and expires <= self._now_us
+
+    @property
+    def touched(self) -> list[int]:
+        """Keys whose rows changed."""
+        return [j for j, e in enumerate(self.entries) if e is not None and self._is_touched(e)]
+
+    def changes(self) -> Changes | None:
+        """All changed rows."""
+        owners: list[int] = []
+        places: list[Any] = []
+        values: list[Any] = []
+        for j in self.touched:
+            here = self.entries[j]
+            assert here is not None
+            changed = self._changed(here)
+            owners += [j] * len(changed)
+            places += changed.keys()
+            values += changed.values()
+        if not owners:
+            return None
+        hi, lo = self._fingerprints(owners, places)
+        deleted = np.asarray([value is _ABSENT for value in values], np.bool_)
+        existing = self._replica.find(hi, lo) != 0
+        # What came and went within the epoch leaves no row.
+        wanted = np.flatnonzero(~deleted | existing)
+        if not len(wanted):
+            return None
+        # Plain numbers: taking items of lists by numpy's is several times slower.
+        picked = wanted.tolist()
+        chosen = [owners[w] for w in picked]
+        kept = [None if values[w] is _ABSENT else values[w] for w in picked]
+        gone = deleted[wanted]
+        columns: dict[str, pa.Array] = {
+            HI: pa.array(hi[wanted]),
+            LO: pa.array(lo[wanted]),
+            DELETED: pa.array(gone),
+            OWNER_HI: pa.array(self._keys.hi[chosen]),
+            OWNER_LO: pa.array(self._keys.lo[chosen]),
+            **self._columns([places[w] for w in picked], kept, chosen),
+        }
+        if self._ttl_us is not None:
+            until = None if self._now_us is None else self._now_us + self._ttl_us
+            columns[EXPIRES] = pa.array([until] * len(wanted), pa.int64())
+        return Changes(
+            sorted_changes(self._replica, columns),
+            added=int((~existing[wanted] & ~gone).sum()),
+            removed=int(gone.sum()),
+            expired=self.expired,
+        )
+
+    def _fitted(self, column: str, values: list[Any], owners: list[int], part: str) -> pa.Array:
+        data_type = self._replica.schema.field(column).type
+        return fitted(values, owners, self._keys, data_type, f"{part} of {self._what}")
+
+    def _is_touched(self, here: E) -> bool:
+        raise NotImplementedError
+
+    def _changed(self, here: E) -> dict[Any, Any]:
+        """What changed of one key, by place."""
+        raise NotImplementedError
+
+    def _fingerprints(
+        self, owners: list[int], places: list[Any]
+    ) -> tuple[UInt64Array, UInt64Array]:
+        raise NotImplementedError
+
+    def _columns(
+        self, places: list[Any], values: list[Any], owners: list[int]
+    ) -> dict[str, pa.Array]:
+        """A row's own columns."""
+        raise NotImplementedError
+
+
+class CollectionTable(_OwnedTable[Entries]):
     """The entries of a Map, a Set or of timers: a row each, found by its key or by its owner."""
 
     def __init__(
@@ -88,17 +192,10 @@ class CollectionTable:
         now_us: int | None = None,
         ttl_us: int | None = None,
     ) -> None:
-        self.entries: list[Entries | None] = [None] * len(keys)
-        self._replica = replica
-        self._keys = keys
+        super().__init__(replica, keys, what, now_us, ttl_us)
         self._sizes = sizes
         self._key_columns = list(key_columns)
         self._value_column = value_column
-        self._what = what
-        self._now_us = now_us
-        self._ttl_us = ttl_us
-        self._loaded = False
-        self.expired = 0
         self._key_type = replica.schema.field(self._key_columns[0]).type
         self._is_single = len(self._key_columns) == 1
         self.freeze: Callable[[Any], Any] = key_freezer(self._key_type, what)
@@ -120,14 +217,24 @@ class CollectionTable:
         return here
 
     def _load_whole(self, numbers: list[int]) -> None:
-        items, offsets = self._scan(numbers)
+        columns, offsets = self._scan(numbers)
+        if self._ttl_us is None:
+            keys, values = columns[:2]
+            for j, first, last in zip(numbers, offsets, offsets[1:], strict=False):
+                if last == first + 1:
+                    known = {keys[first]: values[first]}
+                else:
+                    known = dict(zip(keys[first:last], values[first:last], strict=True))
+                self.entries[j] = Entries(known, last - first, complete=True)
+            return
+        items = list(zip(*columns, strict=True))
         for n, j in enumerate(numbers):
             here = Entries({}, 0, complete=True)
             self._take(here, items[offsets[n] : offsets[n + 1]])
             here.size = len(here.known)
             self.entries[j] = here
 
-    def _scan(self, numbers: list[int]) -> tuple[list[_Item], list[int]]:
+    def _scan(self, numbers: list[int]) -> tuple[_Columns, list[int]]:
         """All entries of some keys, those of a key in order of fingerprint."""
         addresses, offsets = self._replica.entries(self._keys.hi[numbers], self._keys.lo[numbers])
         # How rows lie in pages depends on what was merged when. What a user sees must not.
@@ -143,10 +250,7 @@ class CollectionTable:
             else:
                 here.known[key] = value
 
-    def _is_over(self, expires: int | None) -> bool:
-        return expires is not None and self._now_us is not None and expires <= self._now_us
-
-    def _read(self, addresses: UInt64Array) -> list[_Item]:
+    def _read(self, addresses: UInt64Array) -> _Columns:
         names = list(self._key_columns)
         if self._value_column is not None:
             names.append(self._value_column)
@@ -161,11 +265,12 @@ class CollectionTable:
         rest = columns[width:]
         values = rest.pop(0) if self._value_column is not None else [True] * len(keys)
         expires = rest.pop(0) if rest else [None] * len(keys)
-        return list(zip(keys, values, expires, strict=True))
+        return keys, values, expires
 
     def complete(self, i: int, here: Entries) -> None:
         """Read the rest of a large collection."""
-        items, _ = self._scan([i])
+        columns, _ = self._scan([i])
+        items = list(zip(*columns, strict=True))
         changed = here.changed
         fresh = Entries({}, 0, complete=True)
         self._take(fresh, [item for item in items if item[0] not in changed])
@@ -186,7 +291,7 @@ class CollectionTable:
         address = self._replica.find(hi, lo)
         if address[0] == 0:
             return _ABSENT
-        ((_, value, expires),) = self._read(address)
+        _, (value,), (expires,) = self._read(address)
         if self._is_over(expires):
             here.changed[key] = _ABSENT
             here.size -= 1
@@ -195,79 +300,36 @@ class CollectionTable:
         return value
 
     def _fingerprints(self, owners: list[int], keys: list[Any]) -> tuple[UInt64Array, UInt64Array]:
-        lo = self._keys.lo
-        digests = [
-            xxhash.xxh3_128_intdigest(encode_key(key), int(lo[i]))
-            for i, key in zip(owners, keys, strict=True)
-        ]
-        entry_hi = np.asarray([d >> 64 for d in digests], np.uint64)
-        entry_lo = np.asarray([d & _LOW for d in digests], np.uint64)
-        return entry_fingerprint(self._keys.hi[owners], entry_hi, entry_lo)
+        # Many owners have the same timers, but entries of a map mostly keys of their own.
+        encode = encode_key if self._is_single else functools.cache(encode_key)
+        seeds = self._keys.lo[owners].tolist()
+        digests = b"".join(map(xxhash.xxh3_128_digest, map(encode, keys), seeds))
+        words = np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
+        return entry_fingerprint(self._keys.hi[owners], words[:, 0], words[:, 1])
 
-    @property
-    def touched(self) -> list[int]:
-        """Keys whose collection changed."""
-        return [j for j, e in enumerate(self.entries) if e is not None and (e.changed or e.read)]
+    def _is_touched(self, here: Entries) -> bool:
+        return bool(here.changed or here.read)
 
-    def changes(self) -> Changes | None:
-        """All changed entries as rows."""
-        owners: list[int] = []
-        keys: list[Any] = []
-        values: list[Any] = []
-        for j in self.touched:
-            here = self.entries[j]
-            assert here is not None
-            changed = here.changed
-            if here.read:
-                changed = {k: here.known[k] for k in here.read if k in here.known} | changed
-            owners += [j] * len(changed)
-            keys += changed.keys()
-            values += changed.values()
-        if not owners:
-            return None
-        hi, lo = self._fingerprints(owners, keys)
-        deleted = np.asarray([value is _ABSENT for value in values], np.bool_)
-        existing = self._replica.find(hi, lo) != 0
-        # An entry that came and went within the epoch leaves no row.
-        wanted = np.flatnonzero(~deleted | existing)
-        if not len(wanted):
-            return None
-        schema = self._replica.schema
-        columns: dict[str, pa.Array] = {
-            HI: pa.array(hi[wanted]),
-            LO: pa.array(lo[wanted]),
-            DELETED: pa.array(deleted[wanted]),
-            OWNER_HI: pa.array(self._keys.hi[owners][wanted]),
-            OWNER_LO: pa.array(self._keys.lo[owners][wanted]),
+    def _changed(self, here: Entries) -> dict[Any, Any]:
+        if not here.read:
+            return here.changed
+        return {k: here.known[k] for k in here.read if k in here.known} | here.changed
+
+    def _columns(
+        self, places: list[Any], values: list[Any], owners: list[int]
+    ) -> dict[str, pa.Array]:
+        parts = [places] if self._is_single else [list(p) for p in zip(*places, strict=True)]
+        columns = {
+            name: self._fitted(name, part, owners, "a key")
+            for name, part in zip(self._key_columns, parts, strict=True)
         }
-        chosen_keys = [keys[w] for w in wanted]
-        chosen_owners = [owners[w] for w in wanted]
-        if self._is_single:
-            parts = [chosen_keys]
-        else:
-            parts = [list(part) for part in zip(*chosen_keys, strict=True)]
-        for name, part in zip(self._key_columns, parts, strict=True):
-            key_type, what = schema.field(name).type, f"a key of {self._what}"
-            columns[name] = fitted(part, chosen_owners, self._keys, key_type, what)
         if self._value_column is not None:
-            kept = [None if values[w] is _ABSENT else values[w] for w in wanted]
-            value_type = schema.field(self._value_column).type
-            columns[self._value_column] = fitted(
-                kept, chosen_owners, self._keys, value_type, f"a value of {self._what}"
-            )
-        if self._ttl_us is not None:
-            expires = None if self._now_us is None else self._now_us + self._ttl_us
-            columns[EXPIRES] = pa.array([expires] * len(wanted), pa.int64())
-        gone = deleted[wanted]
-        return Changes(
-            sorted_changes(self._replica, columns),
-            added=int((~existing[wanted] & ~gone).sum()),
-            removed=int(gone.sum()),
-            expired=self.expired,
-        )
+            value = self._fitted(self._value_column, values, owners, "a value")
+            columns[self._value_column] = value
+        return columns
 
 
-class ListTable:
+class ListTable(_OwnedTable[Elements]):
     """The elements of a List: a row per position."""
 
     def __init__(
@@ -277,18 +339,13 @@ class ListTable:
         bounds: Callable[[], tuple[list[int], list[int]]],
         what: str,
         *,
+        mixed: Callable[[], list[bool]] | None = None,
         now_us: int | None = None,
         ttl_us: int | None = None,
     ) -> None:
-        self.entries: list[Elements | None] = [None] * len(keys)
-        self._replica = replica
-        self._keys = keys
+        super().__init__(replica, keys, what, now_us, ttl_us)
         self._bounds = bounds
-        self._what = what
-        self._now_us = now_us
-        self._ttl_us = ttl_us
-        self._loaded = False
-        self.expired = 0
+        self._mixed = mixed
 
     def load(self, i: int) -> Elements:
         if not self._loaded:
@@ -296,8 +353,10 @@ class ListTable:
             starts, ends = self._bounds()
             few = []
             expires = self._ttl_us is not None
+            mixed = self._mixed() if self._mixed is not None else [False] * len(starts)
             for j, (start, end) in enumerate(zip(starts, ends, strict=True)):
-                self.entries[j] = Elements(start, end, settled=start == end or not expires)
+                settled = start == end or not expires
+                self.entries[j] = Elements(start, end, settled=settled, mixed=mixed[j])
                 if start < end <= start + WHOLE:
                     few.append(j)
             over = self._fetch([(j, range(starts[j], ends[j])) for j in few])
@@ -308,9 +367,50 @@ class ListTable:
         return here
 
     def settle(self, i: int, here: Elements) -> None:
-        """Find out which elements of a large list have expired: that needs a look at all."""
-        places = [p for p in range(here.start, here.end) if p not in here.known]
-        self._settle([i], self._fetch([(i, places)]))
+        """Find out which elements of a large list have expired: a look at all only if mixed."""
+        if here.mixed:
+            places = [p for p in range(here.start, here.end) if p not in here.known]
+            self._settle([i], self._fetch([(i, places)]))
+            return
+        first = self._first_alive(i, here)
+        here.settled = True
+        gone = range(here.start, first)
+        if not gone:
+            return
+        addresses = self._replica.find(*self._fingerprints([i] * len(gone), list(gone)))
+        self.expired += int((addresses != 0).sum())
+        for place in gone:
+            here.changed[place] = _ABSENT
+            here.known.pop(place, None)
+        here.touched = True
+        here.start = first
+
+    def _first_alive(self, i: int, here: Elements) -> int:
+        """The first position that has not expired, given that none behind one that has not has.
+
+        From the front in growing steps: mostly few have expired since the last epoch.
+        """
+        gone, step = here.start - 1, 1
+        alive = here.stored_end
+        while gone + step < alive:
+            if self._is_alive(i, here, gone + step):
+                alive = gone + step
+                break
+            gone += step
+            step *= 2
+        while gone + 1 < alive:
+            middle = (gone + alive) // 2
+            if self._is_alive(i, here, middle):
+                alive = middle
+            else:
+                gone = middle
+        return alive
+
+    def _is_alive(self, i: int, here: Elements, place: int) -> bool:
+        if place not in here.known:
+            # One that a merge has left out is not found, and was over before that.
+            self._fetch([(i, [place])])
+        return place in here.known
 
     def _settle(self, numbers: list[int], over: list[tuple[int, int]]) -> None:
         for j, place in over:
@@ -348,7 +448,7 @@ class ListTable:
         for j, place, is_there, value, until in rows:
             if not is_there:
                 continue
-            if until is not None and self._now_us is not None and until <= self._now_us:
+            if self._is_over(until):
                 over.append((j, place))
                 continue
             here = self.entries[j]
@@ -363,51 +463,18 @@ class ListTable:
         return self._keys.hi[owners], lo
 
     @property
-    def touched(self) -> list[int]:
-        return [j for j, e in enumerate(self.entries) if e is not None and e.touched]
+    def expires(self) -> bool:
+        """Whether elements have a time to live."""
+        return self._ttl_us is not None
 
-    def changes(self) -> Changes | None:
-        owners: list[int] = []
-        places: list[int] = []
-        values: list[Any] = []
-        for j in self.touched:
-            here = self.entries[j]
-            assert here is not None
-            owners += [j] * len(here.changed)
-            places += here.changed.keys()
-            values += here.changed.values()
-        if not owners:
-            return None
-        hi, lo = self._fingerprints(owners, places)
-        deleted = np.asarray([value is _ABSENT for value in values], np.bool_)
-        existing = self._replica.find(hi, lo) != 0
-        wanted = np.flatnonzero(~deleted | existing)
-        if not len(wanted):
-            return None
-        kept = [None if values[w] is _ABSENT else values[w] for w in wanted]
-        value_type = self._replica.schema.field("value").type
-        columns: dict[str, pa.Array] = {
-            HI: pa.array(hi[wanted]),
-            LO: pa.array(lo[wanted]),
-            DELETED: pa.array(deleted[wanted]),
-            OWNER_HI: pa.array(self._keys.hi[owners][wanted]),
-            OWNER_LO: pa.array(self._keys.lo[owners][wanted]),
-            "position": pa.array(np.asarray(places, np.int64)[wanted]),
-            "value": fitted(
-                kept,
-                [owners[w] for w in wanted],
-                self._keys,
-                value_type,
-                f"an element of {self._what}",
-            ),
-        }
-        if self._ttl_us is not None:
-            until = None if self._now_us is None else self._now_us + self._ttl_us
-            columns[EXPIRES] = pa.array([until] * len(wanted), pa.int64())
-        gone = deleted[wanted]
-        return Changes(
-            sorted_changes(self._replica, columns),
-            added=int((~existing[wanted] & ~gone).sum()),
-            removed=int(gone.sum()),
-            expired=self.expired,
-        )
+    def _is_touched(self, here: Elements) -> bool:
+        return here.touched
+
+    def _changed(self, here: Elements) -> dict[Any, Any]:
+        return here.changed
+
+    def _columns(
+        self, places: list[Any], values: list[Any], owners: list[int]
+    ) -> dict[str, pa.Array]:
+        value = self._fitted("value", values, owners, "an element")
+        return {"position": pa.array(places, pa.int64()), "value": value}

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import cloudpickle
 from pyspark.sql import types as T
 
 from millrace import types
@@ -23,17 +22,20 @@ from millrace.errors import MillraceError, ProcessorError, StateAccessError, Sta
 from millrace.ids import OperatorName
 from millrace.log.segment import DELETED, HI, LO
 from millrace.operators.aggregate import Key
-from millrace.operators.operator import MAIN, Change, Moment, TableChange, TableLayout
+from millrace.operators.operator import MAIN, Change, Moment, TableChange
 from millrace.processors.batch import Context
-from millrace.processors.convert import to_arrow
+from millrace.processors.convert import as_array, to_arrow
 from millrace.processors.declarations import ON_READ_AND_WRITE, Value
-from millrace.processors.layout import layout
-from millrace.processors.processor import check_placement, declarations, fresh_copy
-from millrace.processors.rows import Arrived, drop_late, empty_rows, state_specs
-from millrace.processors.sweep import sweep_of
+from millrace.processors.initial import check_single
+from millrace.processors.keyed import KeyedOperator
+from millrace.processors.outputs import BatchOutlet, column_batch, side_outputs
+from millrace.processors.processor import INITIAL, check_placement, declarations, fresh_copy
+from millrace.processors.rows import Arrived, split_initial, split_late, unite
+from millrace.processors.shared.broadcast import BroadcastHandle
+from millrace.processors.shared.declarations import SharedDeclaration
+from millrace.processors.shared.session import SharedHandles
 from millrace.processors.tables import EXPIRES
 from millrace.state.replica import Replica
-from millrace.state.writing import Sweep
 
 Int64Array = npt.NDArray[np.int64]
 Column: TypeAlias = Any
@@ -41,11 +43,23 @@ Column: TypeAlias = Any
 
 
 class BatchProcessor:
-    """Logic per shard and epoch. States are class attributes, all of them `mr.Value`."""
+    """Logic per shard and epoch. States are class attributes: `mr.Value`, and shared ones."""
 
     def process(self, batch: Batch, state: States, ctx: Context) -> Any:
         """Return the output: an Arrow table, or a dict of columns, or None."""
         raise NotImplementedError
+
+    def on_initial_state(self, batch: Batch, state: States, ctx: Context) -> Any:
+        """Called once with the rows of the initial state, before `process`; may return output.
+
+        As it is, it takes one row per key and puts each column into the state of its name.
+        """
+        for number in np.flatnonzero(np.diff(batch.starts) > 1)[:1].tolist():
+            (key,) = batch.keys.slice(number, 1).to_pylist()
+            check_single(int(np.diff(batch.starts)[number]), key)
+        for name in batch.table.column_names:
+            if name not in batch.keys.column_names:
+                state[name] = batch.table.column(name)
 
 
 class Batch:
@@ -85,9 +99,15 @@ class Batch:
 class States:
     """The Value states of the batch's keys, as columns: `state["mean"]` is one entry per key."""
 
-    def __init__(self, columns: dict[str, pa.Array], types_: dict[str, pa.DataType]) -> None:
+    def __init__(
+        self,
+        columns: dict[str, pa.Array],
+        types_: dict[str, pa.DataType],
+        shared: SharedHandles,
+    ) -> None:
         self._columns = columns
         self._types = types_
+        self._shared = shared
         self.changed: set[str] = set()
         self.read: set[str] = set()
 
@@ -95,11 +115,18 @@ class States:
         if name not in self._columns:
             raise StateAccessError(
                 f"there is no state {name!r}; the processor declares "
-                f"{', '.join(map(repr, self._columns)) or 'none'}."
+                f"{', '.join(map(repr, [*self._columns, *self._shared])) or 'none'}."
             )
 
-    def __getitem__(self, name: str) -> pa.Array:
-        """An Arrow array; NULL where a key has no value yet."""
+    def __getitem__(self, name: str) -> Any:
+        """An Arrow array; NULL where a key has no value yet.
+
+        Of a broadcast state, an Arrow table with the columns `key` and `value`; of a task state,
+        its value.
+        """
+        shared = self._shared.get(name)
+        if shared is not None:
+            return shared.to_arrow() if isinstance(shared, BroadcastHandle) else shared.get()
         self._check(name)
         self.read.add(name)
         return self._columns[name]
@@ -113,10 +140,14 @@ class States:
         return array.copy()
 
     def __setitem__(self, name: str, values: Column) -> None:
-        """Replace the state of all keys of the batch; NULL clears it."""
+        """Replace the state of all keys of the batch, or a task state; NULL clears it."""
+        shared = self._shared.get(name)
+        if shared is not None:
+            shared.set(values)
+            return
         self._check(name)
         expected = len(self._columns[name])
-        column = _as_array(values, self._types[name], f"state {name!r}")
+        column = as_array(values, self._types[name], f"state {name!r}")
         if len(column) != expected:
             raise StateTypeError(
                 f"state {name!r} was set to {len(column)} values; the batch has {expected} keys."
@@ -125,8 +156,8 @@ class States:
         self.changed.add(name)
 
 
-class _Stored:
-    """The states of some keys as they are in the table, without those that have expired."""
+class _Touched:
+    """The states of an epoch's keys: as they are stored, without what has expired, then changed."""
 
     def __init__(
         self,
@@ -135,29 +166,64 @@ class _Stored:
         values: Mapping[str, Value],
         moment: Moment,
     ) -> None:
+        self._keys = len(addresses)
+        self._values = values
+        self._moment = moment
         self.columns = dict(zip(values, main.gather(addresses, list(values)), strict=True))
+        self.expires: dict[str, pa.Array] = {}
+        """When the values of a state with a TTL expire."""
         self.expired = 0
+        self.is_changed = False
         for name, declaration in values.items():
+            if declaration.ttl_us is None:
+                continue
+            (self.expires[name],) = main.gather(addresses, [f"{name}.{EXPIRES}"])
             now = moment.of(declaration.ttl_time)
-            if declaration.ttl_us is not None and now is not None:
+            if now is not None:
                 column = self.columns[name]
-                (expires,) = main.gather(addresses, [f"{name}.{EXPIRES}"])
-                over = pc.fill_null(pc.less_equal(expires, now), False)
+                over = pc.fill_null(pc.less_equal(self.expires[name], now), False)
                 self.expired += pc.sum(pc.and_(over, column.is_valid())).as_py() or 0
                 self.columns[name] = pc.if_else(over, pa.scalar(None, column.type), column)
 
-    def view(self, values: Mapping[str, Value]) -> States:
-        """What the processor sees: defaults in the place of missing values."""
+    def view(self, numbers: Int64Array, shared: SharedHandles) -> States:
+        """What the processor sees of some keys: defaults in the place of missing values."""
         columns = dict(self.columns)
-        for name, declaration in values.items():
+        if len(numbers) < self._keys:
+            columns = {name: column.take(pa.array(numbers)) for name, column in columns.items()}
+        for name, declaration in self._values.items():
             if declaration.default is not None:
                 what = f"the default of state {name!r}"
                 default = to_arrow([declaration.default], columns[name].type, what)[0]
                 columns[name] = pc.coalesce(columns[name], default)
-        return States(columns, {name: column.type for name, column in columns.items()})
+        return States(columns, {name: column.type for name, column in columns.items()}, shared)
+
+    def take_in(self, numbers: Int64Array, state: States) -> None:
+        """Keep what the processor did with the states of some keys."""
+        for name, declaration in self._values.items():
+            # What was not set stays as it was stored: a default is not a value.
+            is_set = name in state.changed
+            if is_set:
+                self.columns[name] = _scattered(self.columns[name], numbers, state[name])
+            is_read = name in state.read and declaration.ttl_refresh == ON_READ_AND_WRITE
+            if declaration.ttl_us is not None and (is_set or is_read):
+                now = self._moment.of(declaration.ttl_time)
+                until = None if now is None else now + declaration.ttl_us
+                fresh = pa.array([until] * len(numbers), pa.int64())
+                self.expires[name] = _scattered(self.expires[name], numbers, fresh)
+                is_set = True
+            self.is_changed |= is_set
 
 
-class WholeBatchOperator:
+def _scattered(array: pa.Array, numbers: Int64Array, by: pa.Array) -> pa.Array:
+    """An array with the values at some places replaced."""
+    if len(by) == len(array):
+        return by
+    places = np.arange(len(array))
+    places[numbers] = len(array) + np.arange(len(by))
+    return pa.concat_arrays([array, by]).take(pa.array(places))
+
+
+class WholeBatchOperator(KeyedOperator):
     """Keys, a batch processor, and the schemas around it."""
 
     runs_without_rows = False
@@ -170,131 +236,66 @@ class WholeBatchOperator:
         processor: BatchProcessor,
         output: T.StructType,
         event_time: str | None,
+        initial: Sequence[Key] = (),
     ) -> None:
-        self.name = name
-        self.keys = tuple(keys)
-        self.fields = tuple(fields)
-        self.processor = processor
-        self.output_schema = output
-        self.event_time = event_time
         check_placement(processor)
         declared = declarations(processor)
         for state, declaration in declared.items():
-            if type(declaration) is not Value:
+            if type(declaration) is not Value and not isinstance(declaration, SharedDeclaration):
                 raise StateAccessError(
                     f"{type(processor).__name__}.{state} is a {declaration.kind}; a BatchProcessor "
-                    "has Value states only. Use a mr.Processor for lists, maps, sets and timers."
+                    "has Value, Broadcast and TaskState states only. Use a mr.Processor for lists, "
+                    "maps, sets and timers."
                 )
         self._values: dict[str, Value] = {n: d for n, d in declared.items() if isinstance(d, Value)}
-        self._states = state_specs(self._values)
-        self.tables: dict[str, TableLayout] = layout(self.keys, self._states)
-
-    def spec(self) -> dict[str, Any]:
-        return {
-            "kind": "process",
-            "keys": [{"name": k.name, "type": types.to_json(k.type)} for k in self.keys],
-            "states": self._states,
-        }
-
-    def code(self) -> bytes:
-        """What a worker needs to run it."""
-        parts = (self.name, self.keys, self.fields, self.processor, self.output_schema)
-        dumps: Any = cloudpickle.dumps
-        return bytes(dumps((WholeBatchOperator, (*parts, self.event_time))))
-
-    def no_rows(self) -> pa.Table:
-        return empty_rows(self.keys, self.fields, self.event_time)
-
-    def sweep(self, table: str, moment: Moment) -> Sweep | None:
-        return sweep_of(table, self._states, moment)
-
-    def show(self, state: pa.RecordBatch) -> pa.RecordBatch:
-        return state.select([k.name for k in self.keys] + list(self._values))
+        super().__init__(name, keys, fields, processor, output, event_time, initial)
+        self.processor = processor
 
     def apply(
         self, replicas: dict[str, Replica], rows: pa.Table, groups: Int64Array, moment: Moment
     ) -> Change:
-        rows, late = drop_late(rows, moment, self.event_time)
+        shared = self._shared.open(rows, replicas, groups, moment)
+        initial, rows = split_initial(shared.rows)
+        rows, late = split_late(rows, moment, self.event_time)
+        counters = {"late": late.num_rows}
+        begun, arrived = Arrived(initial), Arrived(rows)
+        hi, lo, position = arrived.hi, arrived.lo, np.arange(len(arrived.hi))
+        if len(begun.hi):
+            hi, lo, position = unite([begun.hi, hi], [begun.lo, lo])
         main = replicas[MAIN]
-        arrived = Arrived(rows)
-        if not rows.num_rows:
-            return Change({}, self._output(None), {"late": late})
-        addresses = main.find(arrived.hi, arrived.lo)
-        stored = _Stored(main, addresses, self._values, moment)
-        state = stored.view(self._values)
-        keys = pa.table(
-            {
-                k.name: types.conform(rows.column(f"_k{i}"), types.arrow_type(k.type, k.name)).take(
-                    arrived.first
-                )
-                for i, k in enumerate(self.keys)
-            }
-        )
-        table = pa.table(
-            {
-                f.name: types.conform(rows.column(f"_c{i}"), types.arrow_type(f.type, f.name)).take(
-                    arrived.order
-                )
-                for i, f in enumerate(self.fields)
-            }
-        )
-        context = Context(moment)
-        processor = fresh_copy(self.processor)
-        try:
-            result = processor.process(Batch(table, keys, arrived.starts), state, context)
-        except MillraceError as error:
-            raise type(error)(f"{error} This was in operator {self.name!r}.") from error
-        except Exception as error:
-            raise ProcessorError(
-                f"{type(self.processor).__name__}.process() of operator {self.name!r} raised "
-                f"{type(error).__name__}: {error}; in a batch of {len(table)} rows and "
-                f"{keys.num_rows} keys, the first of them {keys.slice(0, 1).to_pylist()}. The "
-                "epoch was not committed: fix the processor and start the query again."
-            ) from error
-        changes = self._changes(main, addresses, arrived, keys, stored, state, moment)
+        addresses = main.find(hi, lo)
+        touched = _Touched(main, addresses, self._values, moment)
+        run = _Run(self, touched, shared.handles, Context(moment))
+        first = len(begun.hi)
+        before = run.call(INITIAL, begun, "_i", self.initial, position[:first])
+        keys = run.call("process", arrived, "_c", self.fields, position[first:])
+        output, emitted = run.close()
+        shared.close()
+        changes = {}
+        if touched.is_changed:
+            keys = _united(before, keys, position)
+            changes = self._changes(main, addresses, hi, lo, keys, touched)
         # What expired is gone with the rows that are written.
-        expired = stored.expired if changes else 0
-        return Change(changes, self._output(result), {"late": late, "expired": expired})
+        counters["expired"] = touched.expired if changes else 0
+        changes |= shared.changes()
+        return Change(changes, output, counters, emitted | self._late(late))
 
     def _changes(
         self,
         main: Replica,
         addresses: npt.NDArray[np.uint64],
-        arrived: Arrived,
+        hi: npt.NDArray[np.uint64],
+        lo: npt.NDArray[np.uint64],
         keys: pa.Table,
-        stored: _Stored,
-        state: States,
-        moment: Moment,
+        touched: _Touched,
     ) -> dict[str, TableChange]:
-        refreshed = state.changed | {
-            name
-            for name, value in self._values.items()
-            if name in state.read and value.ttl_refresh == ON_READ_AND_WRITE and value.ttl_us
-        }
-        if not refreshed:
-            return {}
-        columns: dict[str, pa.Array] = {
-            HI: pa.array(arrived.hi),
-            LO: pa.array(arrived.lo),
-            **{
-                name: types.conform(keys.column(name), keys.schema.field(name).type)
-                for name in keys.column_names
-            },
-        }
-        filled = np.zeros(len(arrived.hi), np.bool_)
-        for name, declaration in self._values.items():
-            # What was not set stays as it was stored: a default is not a value.
-            column = state[name] if name in state.changed else stored.columns[name]
-            columns[name] = column
-            filled |= column.is_valid().to_numpy(zero_copy_only=False)
-            if declaration.ttl_us is not None:
-                now = moment.of(declaration.ttl_time)
-                until = None if now is None else now + declaration.ttl_us
-                if name in refreshed:
-                    expires = pa.array([until] * len(filled), pa.int64())
-                else:
-                    (expires,) = main.gather(addresses, [f"{name}.{EXPIRES}"])
-                columns[f"{name}.{EXPIRES}"] = expires
+        columns: dict[str, pa.Array] = {HI: pa.array(hi), LO: pa.array(lo), **touched.columns}
+        for name in keys.column_names:
+            columns[name] = types.conform(keys.column(name), keys.schema.field(name).type)
+        columns |= {f"{name}.{EXPIRES}": expires for name, expires in touched.expires.items()}
+        filled = np.zeros(len(hi), np.bool_)
+        for name in self._values:
+            filled |= columns[name].is_valid().to_numpy(zero_copy_only=False)
         columns[DELETED] = pa.array(~filled)
         existing = addresses != 0
         rows = pa.RecordBatch.from_arrays(
@@ -306,66 +307,85 @@ class WholeBatchOperator:
         added = int((filled & ~existing).sum())
         return {MAIN: TableChange(rows, added, int((existing & ~filled).sum()))}
 
-    def _output(self, result: Any) -> pa.RecordBatch:
-        fields = self.output_schema.fields
-        if result is None:
-            result = {}
-            columns: Mapping[str, Any] = {f.name: [] for f in fields}
-        elif isinstance(result, pa.Table | pa.RecordBatch):
-            columns = {name: result.column(name) for name in result.schema.names}
-        elif isinstance(result, Mapping):
-            columns = result
-        else:
-            raise StateTypeError(
-                f"operator {self.name!r}: process() returned {type(result).__name__}; it should "
-                "return an Arrow table, a dict of columns, or None."
-            )
-        missing = [f.name for f in fields if f.name not in columns]
-        if missing:
-            raise StateTypeError(
-                f"operator {self.name!r}: the output has no column {missing[0]!r}; the schema is "
-                f"{self.output_schema.simpleString()}."
-            )
-        arrays = [
-            _as_array(
-                columns[f.name],
-                types.arrow_type(f.dataType, f.name),
-                f"output column {f.name!r} of operator {self.name!r}",
-            )
-            for f in fields
-        ]
-        if len({len(array) for array in arrays}) > 1:
-            sizes = {f.name: len(a) for f, a in zip(fields, arrays, strict=True)}
-            raise StateTypeError(
-                f"operator {self.name!r}: the output's columns have different lengths: {sizes}."
-            )
-        return pa.RecordBatch.from_arrays(arrays, names=[f.name for f in fields])
+
+class _Run:
+    """Calls the user's code over whole batches."""
+
+    def __init__(
+        self,
+        operator: WholeBatchOperator,
+        touched: _Touched,
+        shared: SharedHandles,
+        context: Context,
+    ) -> None:
+        self._operator = operator
+        self._touched = touched
+        self._shared = shared
+        self._context = context
+        self._processor = fresh_copy(operator.processor)
+        self._outputs: list[pa.RecordBatch] = []
+        self._outlets: dict[str, BatchOutlet] = {}
+        for name, side in side_outputs(operator.processor).items():
+            self._outlets[name] = BatchOutlet(name, side.schema, operator.name)
+            setattr(self._processor, name, self._outlets[name])
+
+    def call(
+        self,
+        method: str,
+        arrived: Arrived,
+        prefix: str,
+        fields: Sequence[Key],
+        numbers: Int64Array,
+    ) -> pa.Table:
+        """Call a method, if there are rows for it; returns the keys of the rows."""
+        operator = self._operator
+        keys = _named(arrived.rows, "_k", operator.keys, arrived.first)
+        if not len(numbers):
+            return keys
+        batch = Batch(_named(arrived.rows, prefix, fields, arrived.order), keys, arrived.starts)
+        state = self._touched.view(numbers, self._shared)
+        where = f"{type(operator.processor).__name__}.{method}() of operator {operator.name!r}"
+        try:
+            result = getattr(self._processor, method)(batch, state, self._context)
+        except MillraceError as error:
+            raise type(error)(f"{error} This was in {where}.") from error
+        except Exception as error:
+            raise ProcessorError(
+                f"{where} raised {type(error).__name__}: {error}; in a batch of {len(batch)} rows "
+                f"and {keys.num_rows} keys, the first of them {keys.slice(0, 1).to_pylist()}. The "
+                "epoch was not committed: fix the processor and start the query again."
+            ) from error
+        self._touched.take_in(numbers, state)
+        self._keep(result)
+        return keys
+
+    def _keep(self, result: Any) -> None:
+        what = f"operator {self._operator.name!r}: the output"
+        self._outputs.append(column_batch(result, self._operator.output_schema, what))
+
+    def close(self) -> tuple[pa.RecordBatch, dict[str, pa.RecordBatch]]:
+        """The output and the side outputs; emitting is an error from here on."""
+        if not self._outputs:
+            self._keep(None)
+        sides = {name: outlet.close() for name, outlet in self._outlets.items()}
+        return pa.concat_batches(self._outputs), sides
 
 
-def _as_array(values: Column, data_type: pa.DataType, what: str) -> pa.Array:
-    """A column of exactly this type; takes other widths of a number, but no other kind of value."""
-    if isinstance(values, np.ndarray) and values.dtype != object:
-        values = pa.array(values)
-    elif not isinstance(values, pa.Array | pa.ChunkedArray):
-        if not isinstance(values, list | tuple):
-            values = list(values)
-        return to_arrow(values, data_type, what)
-    try:
-        if not _is_same_kind(values.type, data_type):
-            raise TypeError(f"it was given as {values.type}")
-        return types.conform(values, data_type)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise StateTypeError(f"{what} is declared as {data_type}: {error}.") from error
+def _united(begun: pa.Table, arrived: pa.Table, position: Int64Array) -> pa.Table:
+    """The keys of both calls, each once, in order of their numbers."""
+    if not begun.num_rows:
+        return arrived
+    _, first = np.unique(position, return_index=True)
+    return pa.concat_tables([begun, arrived]).take(pa.array(first))
 
 
-def _is_same_kind(given: pa.DataType, wanted: pa.DataType) -> bool:
-    kinds = (
-        lambda t: pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_decimal(t),
-        lambda t: pa.types.is_string(t) or pa.types.is_large_string(t),
-        lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t),
-        pa.types.is_timestamp,
-        pa.types.is_date,
-        pa.types.is_boolean,
-        pa.types.is_nested,
+def _named(rows: pa.Table, prefix: str, columns: Sequence[Key], order: pa.Array) -> pa.Table:
+    """Columns of rows under their own names and types, in an order."""
+    return pa.table(
+        {
+            c.name: types.conform(
+                rows.column(f"{prefix}{i}"), types.arrow_type(c.type, c.name)
+            ).take(order)
+            for i, c in enumerate(columns)
+        }
     )
-    return pa.types.is_null(given) or any(kind(given) and kind(wanted) for kind in kinds)

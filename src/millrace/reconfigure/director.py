@@ -14,23 +14,28 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from millrace import clock
-from millrace.errors import MillraceError, UsageError
+from millrace.errors import CorruptionError, MillraceError, StoreError, UsageError
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
-from millrace.keygroups.assignment import check_parallelism
+from millrace.reconfigure.checking import (
+    check_executor,
+    check_request,
+    nowhere_else,
+    operators_of,
+)
 from millrace.reconfigure.followers import Allowance, Followed, Followers, Wanted
-from millrace.reconfigure.moves import Latency, Move, MoveReport
+from millrace.reconfigure.moves import Move, MoveReport, Progress, report
 from millrace.reconfigure.planner import Plan, Slot, plan, relocate
 from millrace.reconfigure.requests import Answer, Request, Requests
 from millrace.reconfigure.slots import Executor, choose_slots, standbys, surviving_slots
-from millrace.reconfigure.strategies import View, check_strategy, next_step
+from millrace.reconfigure.strategies import View, next_step
 
 _log = logging.getLogger("millrace")
 
@@ -83,26 +88,6 @@ class DirectorOptions:
     follow_bytes_per_second: float = 256e6
 
 
-@dataclass
-class _Progress:
-    """What is kept of the move that is under way, or was last."""
-
-    move: Move
-    started: float
-    seconds_before: list[float]
-    plans: dict[OperatorName, Plan] = field(default_factory=dict)
-    shards: dict[str, tuple[int, int]] = field(default_factory=dict)
-    moved: set[tuple[OperatorName, int]] = field(default_factory=set)
-    bytes: int = 0
-    first_epoch: int | None = None
-    last_epoch: int | None = None
-    seconds: float = 0.0
-    during: list[float] = field(default_factory=list)
-    after: list[float] = field(default_factory=list)
-    failures: int = 0
-    flipped: bool = False
-
-
 class Director:
     """Chooses the assignments of one query."""
 
@@ -131,10 +116,15 @@ class Director:
         self._standing: dict[OperatorName, dict[str, tuple[int, ...]]] = {}
         self._behind: dict[OperatorName, tuple[int, ...]] = {}
         self._prepared: set[tuple[OperatorName, Assignment]] = set()
-        self._current: _Progress | None = None
-        self._past: dict[str, _Progress] = {}
+        self._current: Progress | None = None
+        self._past: dict[str, Progress] = {}
         self._queue: list[Request] = []
         self._moves: dict[str, Move] = {}
+        self._unanswered: dict[str, Answer] = {}
+        self._sound: object = None
+        """What was looked at last and needed no healing."""
+        self._stood: object = None
+        """What the standbys were last chosen for."""
         self._seconds: list[float] = []
         self._closed = False
         self.restart: Callable[[], None] | None = None
@@ -145,6 +135,8 @@ class Director:
         """Stop; what is unanswered stays for the next driver."""
         with self._changed:
             self._closed = True
+            for move in self._moves.values():
+                move.abandon("the query has ended; its next start takes the request up again")
             self._changed.notify_all()
 
     @property
@@ -212,8 +204,13 @@ class Director:
         """Take the target over at once; for a query that was stopped to be restarted."""
         with self._changed:
             progress = self._current
-            if progress is not None:
-                for name, planned in progress.plans.items():
+            # Meanwhile it may have been superseded, or an executor lost: then it is planned anew.
+            if (
+                progress is not None
+                and progress.move.strategy == "restart"
+                and self._fits(progress)
+            ):
+                for name, planned in list(progress.plans.items()):
                     self._flip(progress, name, planned.target)
                 progress.flipped = True
             self.restarting.clear()
@@ -226,9 +223,16 @@ class Director:
         with self._lock:
             self._check(kind, body)
         request = self._requests.submit(kind, **body)
+        self._requests.take(request, self._run)
         with self._changed:
             self._accept(request)
             return self._moves[request.id]
+
+    @property
+    def under_way(self) -> Move | None:
+        """The move that is being carried out."""
+        with self._lock:
+            return self._current.move if self._current is not None else None
 
     def assignments(self) -> dict[OperatorName, Assignment]:
         with self._lock:
@@ -241,7 +245,20 @@ class Director:
 
     def poll(self) -> None:
         """Look for requests that somebody wrote into the location."""
-        for request in self._requests.pending():
+        with self._lock:
+            self._write_answers()
+        for id_ in self._requests.open():
+            if id_ in self._moves:
+                continue
+            try:
+                request = self._requests.read(id_)
+            except CorruptionError as error:
+                self._requests.answer(id_, Answer("refused", str(error)))
+                continue
+            self._requests.take(request, self._run)
+            if self._requests.answered(id_) is not None:
+                # Whoever asked gave up waiting just before it was taken.
+                continue
             with self._lock:
                 self._accept(request)
 
@@ -249,7 +266,6 @@ class Director:
         """Queue a request, or refuse it with a reason."""
         if request.id in self._moves:
             return
-        self._requests.take(request, self._run)
         strategy = str(request.details.get("strategy", "live"))
         move = Move(request.id, request.kind, strategy, request.details, self._report, self._cancel)
         self._moves[request.id] = move
@@ -259,59 +275,20 @@ class Director:
             self._close_request(move, "refused", str(error))
             return
         if request.kind == "cancel":
-            found = self._moves.get(str(request.details["request"]))
-            if found is not None:
-                self._cancel(found)
+            self._cancel(self._moves[str(request.details["request"])])
             self._close_request(move, "done")
             return
         self._queue.append(request)
 
     def _check(self, kind: str, details: Mapping[str, object]) -> None:
-        operators = self._operators_of(details)
-        key_groups = self._assignments[operators[0]].key_groups
-        if kind == "rescale":
-            check_parallelism(details.get("parallelism"), key_groups)
-            check_strategy(details.get("strategy"))
-        elif kind == "move":
-            check_strategy(details.get("strategy"))
-            self._check_executor(details.get("to"))
-            groups = details.get("key_groups")
-            if not isinstance(groups, list) or not groups:
-                raise UsageError("key_groups= names no key group. Give a list of their numbers.")
-            wrong = [g for g in groups if type(g) is not int or not 0 <= g < key_groups]
-            if wrong:
+        check_request(kind, details, self._assignments, self._cluster.alive(), self._drained)
+        if kind == "cancel":
+            found = self._moves.get(str(details.get("request")))
+            if found is None or not found.is_open:
+                state = "is not known" if found is None else f"is {found.state} already"
                 raise UsageError(
-                    f"key_groups= names {wrong[:5]}: key groups have the numbers 0 to "
-                    f"{key_groups - 1}."
+                    f"request {details.get('request')!r} {state}; there is nothing to cancel."
                 )
-        elif kind in ("drain", "undrain"):
-            self._check_executor(details.get("executor"))
-            left = {e.name for e in self._cluster.alive()} - self._drained
-            if kind == "drain" and left <= {details.get("executor")}:
-                raise UsageError(
-                    f"{details.get('executor')} is the only executor that is left; there is "
-                    "nowhere to move its key groups to. Add an executor first."
-                )
-        elif kind != "cancel":
-            raise UsageError(f"there is no request of kind {kind!r}.")
-
-    def _check_executor(self, name: object) -> None:
-        known = [e.name for e in self._cluster.alive()]
-        if name not in known:
-            raise UsageError(
-                f"there is no executor {name!r}. Those alive are {', '.join(known) or 'none'}."
-            )
-
-    def _operators_of(self, details: Mapping[str, object]) -> list[OperatorName]:
-        name = details.get("operator")
-        if name is None:
-            return list(self._assignments)
-        if name not in self._assignments:
-            raise UsageError(
-                f"there is no operator {name!r}. The query has "
-                f"{', '.join(map(repr, self._assignments))}."
-            )
-        return [OperatorName(str(name))]
 
     def _next_request(self) -> None:
         """The newest request wins; those before it are superseded."""
@@ -323,7 +300,7 @@ class Director:
             self._supersede(self._moves[request.id], newest.id)
         if self._current is not None:
             self._supersede(self._current.move, newest.id)
-            self._drop()
+            self._abandon(self._current)
         self._begin(self._moves[newest.id])
 
     def _supersede(self, move: Move, by: str) -> None:
@@ -333,7 +310,8 @@ class Director:
         with self._lock:
             self._queue = [r for r in self._queue if r.id != move.id]
             if self._current is not None and self._current.move is move:
-                self._drop()
+                self._abandon(self._current)
+                self._open_again(move)
             self._close_request(move, "cancelled", "as asked")
 
     def _close_request(self, move: Move, state: str, reason: str = "") -> None:
@@ -341,15 +319,27 @@ class Director:
             return
         move.end(state, reason)
         if move.id in self._moves:
-            report = self._report(move).to_json() if state == "done" else {}
-            self._requests.answer(move.id, Answer(state, reason, report))
+            told = self._report(move).to_json() if state == "done" else {}
+            self._unanswered[move.id] = Answer(state, reason, told)
+            self._write_answers()
+
+    def _write_answers(self) -> None:
+        """In order, so that a request is never open again when a later one is not."""
+        for id_, answer in list(self._unanswered.items()):
+            try:
+                self._requests.answer(id_, answer)
+            except StoreError as error:
+                _log.warning("cannot answer request %s, will try again: %s", id_, error)
+                return
+            del self._unanswered[id_]
 
     # A move under way.
 
     def _begin(self, move: Move) -> None:
         details = move.details
+        before = dict(self._parallelism)
         if move.kind == "rescale":
-            for name in self._operators_of(details):
+            for name in operators_of(details, self._assignments):
                 self._parallelism[name] = int(details["parallelism"])
             self._staff()
         elif move.kind == "drain":
@@ -357,7 +347,7 @@ class Director:
         elif move.kind == "undrain":
             self._drained.discard(str(details["executor"]))
         move.state = "moving"
-        progress = _Progress(move, clock.stopwatch(), self._seconds[-SAMPLE:])
+        progress = Progress(move, clock.stopwatch(), self._seconds[-SAMPLE:], before)
         self._current = progress
         self._past[move.id] = progress
 
@@ -365,9 +355,32 @@ class Director:
         self._current = None
         self._behind = {}
 
-    def _finish(self, progress: _Progress, state: str, reason: str = "") -> None:
-        progress.seconds = clock.stopwatch() - progress.started
+    def _abandon(self, progress: Progress) -> None:
+        """What has moved stays; where nothing has, what was wanted before is wanted again."""
+        moved = {name for name, _ in progress.moved}
+        if progress.move.kind == "rescale":
+            for name, before in progress.parallelism.items():
+                now = self._assignments[name].shards
+                self._parallelism[name] = now if name in moved else before
         self._drop()
+
+    def _open_again(self, move: Move) -> None:
+        """A drain that is not going to happen leaves its executor as it was."""
+        if move.kind == "drain":
+            self._drained.discard(str(move.details["executor"]))
+
+    def _finish(self, progress: Progress, state: str, reason: str = "") -> None:
+        progress.seconds = clock.stopwatch() - progress.started
+        if state == "done":
+            if progress.move.kind == "move":
+                # It may have opened or closed a shard, and that is not to be healed.
+                for name, (old, new) in progress.shards.items():
+                    operator = OperatorName(name)
+                    self._parallelism[operator] = max(1, self._parallelism[operator] + new - old)
+            self._drop()
+        else:
+            self._abandon(progress)
+            self._open_again(progress.move)
         self._close_request(progress.move, state, reason)
         if state == "done":
             self._dismiss()
@@ -405,36 +418,30 @@ class Director:
         progress.flipped = done
         return waiting
 
-    def _flip(self, progress: _Progress, name: OperatorName, assignment: Assignment) -> None:
+    def _flip(self, progress: Progress, name: OperatorName, assignment: Assignment) -> None:
         planned = progress.plans[name]
         if assignment == planned.target:
             changed = frozenset(planned.moved)
         else:
+            # On the way to the target the shards that were there keep their numbers.
             changed = frozenset(
-                g
-                for g in planned.moved
-                if planned.after(frozenset([g])).current.owners[g] == assignment.owners[g]
+                g for g in planned.moved if planned.current.owners[g] != assignment.owners[g]
             )
         progress.moved |= {(name, group) for group in changed}
         progress.plans[name] = planned.after(changed)
         self._assignments[name] = assignment
 
-    def _plan(self, progress: _Progress) -> bool:
+    def _plan(self, progress: Progress) -> bool:
         """Make plans, or make them anew if they no longer fit; False if it is too early."""
-        alive = {e.name for e in self._alive}
-        fits = progress.plans and all(
-            planned.current == self._assignments[name]
-            and {e for e in planned.target.executors if e} <= alive
-            for name, planned in progress.plans.items()
-        )
-        if fits:
+        if self._fits(progress):
             return True
         move = progress.move
         if move.kind == "rescale" and not self._staffed(progress):
             return False
         try:
             progress.plans = {
-                name: self._plan_operator(move, name) for name in self._operators_of(move.details)
+                name: self._plan_operator(move, name)
+                for name in operators_of(move.details, self._assignments)
             }
         except UsageError as error:
             self._finish(progress, "refused", str(error))
@@ -444,15 +451,28 @@ class Director:
             progress.shards[name] = (old, planned.target.shards)
         return True
 
+    def _fits(self, progress: Progress) -> bool:
+        """Whether there are plans, and they are for how things are now."""
+        alive = {e.name for e in self._alive}
+        return bool(progress.plans) and all(
+            planned.current == self._assignments[name]
+            and {e for e in planned.target.executors if e} <= alive
+            for name, planned in progress.plans.items()
+        )
+
     def _plan_operator(self, move: Move, name: OperatorName) -> Plan:
         current = self._assignments[name]
         if move.kind == "move":
             to = str(move.details["to"])
-            self._check_executor(to)
+            check_executor(to, self._alive)
+            owners = [current.executor_of(shard) for shard in current.owners]
+            groups = [g for g in move.details["key_groups"] if owners[g] != to]
             counts = np.bincount(current.owners, minlength=current.shards)
             there = [s for s in range(current.shards) if current.executor_of(s) == to]
             keeps = min(there, key=lambda s: counts[s]) if there else None
-            return relocate(current, move.details["key_groups"], Slot(to, keeps=keeps))
+            return relocate(current, groups, Slot(to, keeps=keeps))
+        if move.kind == "drain" and self._drained >= {e.name for e in self._alive}:
+            raise UsageError(nowhere_else(move.details["executor"]))
         slots = choose_slots(current, self._parallelism[name], self._alive, self._drained)
         return plan(current, slots, self._load[name], self._standing.get(name))
 
@@ -495,7 +515,9 @@ class Director:
             if not slots:
                 self._assignments[name] = self._settled(current)
                 continue
-            planned = plan(current, slots, self._load[name], self._standing.get(name))
+            planned = plan(
+                current, slots, self._load[name], self._standing.get(name), only_homeless=True
+            )
             _log.warning(
                 "%s: executors %s are gone; their %d key groups of %r go to %d others",
                 self._requests.url,
@@ -507,18 +529,27 @@ class Director:
             self._assignments[name] = planned.target
             if self._current is not None:
                 self._current.plans = {}
+                if not self._current.flipped:
+                    self._behind = {}
 
     def _heal(self) -> None:
-        """Go back to the wanted parallelism once there are executors for it."""
+        """Go back to the wanted parallelism once there are executors for it, and spread shards that
+        are crowded on some while others have none."""
+        now = (self._alive, set(self._drained), dict(self._parallelism), dict(self._assignments))
+        if now == self._sound:
+            return
         cores = sum(e.cores for e in self._alive if e.name not in self._drained)
-        short = [
-            name
-            for name, wanted in self._parallelism.items()
-            if self._assignments[name].shards < wanted and cores > self._assignments[name].shards
-        ]
-        if short:
-            move = Move(clock.fresh_id()[:8], "recovery", "live", {}, self._report, self._cancel)
-            self._begin(move)
+        for name, wanted in self._parallelism.items():
+            current = self._assignments[name]
+            shards = max(current.shards, min(wanted, cores))
+            slots = choose_slots(current, shards, self._alive, self._drained)
+            if self._alive and any(slot.keeps is None for slot in slots):
+                break
+        else:
+            self._sound = now
+            return
+        move = Move(clock.fresh_id()[:8], "recovery", "live", {}, self._report, self._cancel)
+        self._begin(move)
 
     def _staff(self) -> None:
         """Ask Spark for the executors that the parallelism needs."""
@@ -532,7 +563,7 @@ class Director:
         cores = max((e.cores for e in self._alive), default=1)
         return -(-max(self._parallelism.values()) // cores) + self._options.spare_executors
 
-    def _staffed(self, progress: _Progress) -> bool:
+    def _staffed(self, progress: Progress) -> bool:
         if self._local or not self._options.elastic:
             return True
         cores = sum(e.cores for e in self._alive)
@@ -554,7 +585,12 @@ class Director:
     def _refresh_standbys(self) -> None:
         if not self._options.standby or len(self._alive) < 2:
             self._standing = {}
+            self._stood = None
             return
+        now = (self._alive, set(self._drained), dict(self._assignments))
+        if now == self._stood:
+            return
+        self._stood = now
         usable = [e for e in self._alive if e.name not in self._drained]
         self._standing = {
             name: standbys(a, usable, self._options.standby)
@@ -593,6 +629,8 @@ class Director:
         found = self._round(wanted, version, behind=True)
         with self._lock:
             self._note(found)
+            if self._current is not None:
+                self._current.failures = 0
         read = sum(part.bytes for part in found)
         pace = read / self._options.follow_bytes_per_second
         return max(0.0, pace - (clock.stopwatch() - started))
@@ -614,10 +652,16 @@ class Director:
             for group in groups:
                 wanted.setdefault(self._owner(name, group), {}).setdefault(name, []).append(group)
         while wanted:
-            found = self._round(wanted, version, behind=False)
+            try:
+                found = self._round(wanted, version, behind=False)
+            except Exception as error:
+                # The epoch's own shards follow anyway; if they cannot either, they say so.
+                _log.warning("following before epoch %d failed: %s", version + 1, error)
+                return
             with self._lock:
                 self._note(found)
             done = {(f.operator, f.executor, group) for f in found for group in f.groups}
+            before = sum(len(groups) for part in wanted.values() for groups in part.values())
             wanted = {
                 executor: {
                     name: left
@@ -627,8 +671,10 @@ class Director:
                 for executor, operators in wanted.items()
             }
             wanted = {executor: operators for executor, operators in wanted.items() if operators}
-            if not found:
-                # The executor is gone: the epoch's own shards follow, wherever they run.
+            after = sum(len(groups) for part in wanted.values() for groups in part.values())
+            if after == before:
+                # What ran did not run where it should: the executor is gone. The epoch's own
+                # shards follow, wherever they run.
                 return
 
     def _round(self, wanted: Wanted, version: Epoch, *, behind: bool) -> list[Followed]:
@@ -659,29 +705,9 @@ class Director:
             if progress is not None and not self._closed:
                 progress.failures += 1
                 if progress.failures >= ATTEMPTS:
-                    self._finish(
-                        progress, "refused", f"following failed {ATTEMPTS} times: {reason}"
-                    )
+                    # After a lazy flip it is carried out: the owners fetch what they touch.
+                    state = "done" if progress.flipped else "refused"
+                    self._finish(progress, state, f"following failed {ATTEMPTS} times: {reason}")
 
     def _report(self, move: Move) -> MoveReport:
-        progress = self._past.get(move.id)
-        if progress is None:
-            return MoveReport(
-                move.kind, move.strategy, move.state, move.reason, 0, 0, 0.0, 0, None, None
-            )
-        return MoveReport(
-            kind=move.kind,
-            strategy=move.strategy,
-            state=move.state,
-            reason=move.reason,
-            key_groups=len(progress.moved),
-            bytes=progress.bytes,
-            seconds=progress.seconds,
-            epochs=len(progress.during),
-            first_epoch=progress.first_epoch,
-            last_epoch=progress.last_epoch,
-            shards=progress.shards,
-            before=Latency.of(progress.seconds_before),
-            during=Latency.of(progress.during),
-            after=Latency.of(progress.after),
-        )
+        return report(move, self._past.get(move.id))

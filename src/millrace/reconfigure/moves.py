@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from millrace.errors import MoveError
+from millrace.ids import OperatorName
+from millrace.reconfigure.planner import Plan
 
 OPEN = ("waiting", "moving")
 FINAL = ("done", "refused", "superseded", "cancelled")
@@ -119,7 +121,8 @@ class Move:
                 "on; wait again, or cancel() it."
             )
         if self.state != "done":
-            raise MoveError(f"the {self.kind} {self.id} was {self.state}: {self.reason}")
+            was = "was" if self.state in FINAL else "is"
+            raise MoveError(f"the {self.kind} {self.id} {was} {self.state}: {self.reason}")
         return self
 
     def end(self, state: str, reason: str = "") -> None:
@@ -128,5 +131,59 @@ class Move:
             self.state, self.reason = state, reason
             self._ended.set()
 
+    def abandon(self, reason: str) -> None:
+        """Let go of those who wait for it, without an end to it."""
+        if self.is_open:
+            self.reason = reason
+            self._ended.set()
+
     def __repr__(self) -> str:
         return f"<Move {self.id} {self.kind} {self.strategy} {self.state}>"
+
+
+@dataclass
+class Progress:
+    """What the driver keeps of a move that is under way, or was."""
+
+    move: Move
+    started: float
+    before: list[float]
+    """How long epochs took before it, as during and after it below."""
+    parallelism: dict[OperatorName, int]
+    """What was wanted before it."""
+    plans: dict[OperatorName, Plan] = field(default_factory=dict)
+    shards: dict[str, tuple[int, int]] = field(default_factory=dict)
+    moved: set[tuple[OperatorName, int]] = field(default_factory=set)
+    bytes: int = 0
+    first_epoch: int | None = None
+    last_epoch: int | None = None
+    seconds: float = 0.0
+    during: list[float] = field(default_factory=list)
+    after: list[float] = field(default_factory=list)
+    failures: int = 0
+    flipped: bool = False
+    """Whether all that moves has its new owner."""
+
+
+def report(move: Move, progress: Progress | None) -> MoveReport:
+    """What a move has done so far; without progress, nothing."""
+    if progress is None:
+        return MoveReport(
+            move.kind, move.strategy, move.state, move.reason, 0, 0, 0.0, 0, None, None
+        )
+    return MoveReport(
+        kind=move.kind,
+        strategy=move.strategy,
+        state=move.state,
+        reason=move.reason,
+        key_groups=len(progress.moved),
+        bytes=progress.bytes,
+        seconds=progress.seconds,
+        epochs=len(progress.during),
+        first_epoch=progress.first_epoch,
+        last_epoch=progress.last_epoch,
+        shards=progress.shards,
+        before=Latency.of(progress.before),
+        during=Latency.of(progress.during),
+        after=Latency.of(progress.after),
+    )

@@ -84,19 +84,23 @@ def plan(
     slots: Sequence[Slot],
     load: FloatArray | None = None,
     standbys: Mapping[str, Collection[int]] | None = None,
+    *,
+    only_homeless: bool = False,
 ) -> Plan:
     """The balanced assignment over these slots that moves the fewest key groups.
 
-    Of those that move, as many as possible go to an executor that follows them already.
+    Of those that move, as many as possible go to an executor that follows them already. With
+    `only_homeless`, just those move whose shard has no slot any more.
     """
     weights = _weights(current.key_groups, load)
     keeps = tuple(slot.keeps for slot in slots)
     number = {kept: shard for shard, kept in enumerate(keeps) if kept is not None}
     owners = np.asarray([number.get(old, -1) for old in current.owners], np.int64)
     speeds = np.asarray([slot.speed for slot in slots], np.float64)
-    quotas = _quotas(weights, owners, speeds)
+    quotas, hot = _quotas(weights, owners, speeds, stay=only_homeless)
     welcome = _welcome(current.key_groups, slots, standbys or {})
-    _give_up_surplus(owners, weights, quotas, welcome)
+    if not only_homeless:
+        _give_up_surplus(owners, weights, quotas, welcome, hot)
     _hand_out(owners, weights, quotas, welcome)
     target = Assignment(len(slots), tuple(owners.tolist()))
     return Plan(current, target.placed(tuple(slot.executor for slot in slots)), keeps)
@@ -135,12 +139,15 @@ def _weights(key_groups: int, load: FloatArray | None) -> FloatArray:
     return result
 
 
-def _quotas(weights: FloatArray, owners: npt.NDArray[np.int64], speeds: FloatArray) -> FloatArray:
-    """The load each shard should have, in whole key groups if they are all alike."""
+def _quotas(
+    weights: FloatArray, owners: npt.NDArray[np.int64], speeds: FloatArray, *, stay: bool
+) -> tuple[FloatArray, list[int]]:
+    """The load each shard should have, in whole key groups if they are all alike; and the key
+    groups that are more than a shard's share."""
     quotas: FloatArray = speeds / speeds.sum()
     one = weights[0]
     if not _alike(weights):
-        return _around_hot(weights, owners, speeds)
+        return _around_hot(weights, owners, speeds, stay=stay)
     counts = np.floor(quotas / one + 1e-9)
     held = np.asarray([(owners == s).sum() for s in range(len(speeds))])
     # What the rounding leaves over goes to those that have it already, so that it need not move.
@@ -148,31 +155,37 @@ def _quotas(weights: FloatArray, owners: npt.NDArray[np.int64], speeds: FloatArr
     wanting = np.lexsort((np.arange(len(speeds)), -(held - counts)))
     counts[wanting[:left]] += 1
     rounded: FloatArray = counts * one
-    return rounded
+    return rounded, []
 
 
 def _around_hot(
-    weights: FloatArray, owners: npt.NDArray[np.int64], speeds: FloatArray
-) -> FloatArray:
-    """Quotas when some key groups may be more than a shard's share: theirs is what they need."""
+    weights: FloatArray, owners: npt.NDArray[np.int64], speeds: FloatArray, *, stay: bool
+) -> tuple[FloatArray, list[int]]:
+    """Quotas when some key groups may be more than a shard's share: theirs is what they need.
+
+    A hot key group keeps its shard, unless a hotter one has it; then, if it need not stay, it gets
+    another.
+    """
     fixed = np.zeros(len(speeds))
+    hot: list[int] = []
     for group in np.argsort(-weights, kind="stable").tolist():
         free = fixed == 0
         if free.sum() < 2:
             break
         share = (1 - fixed.sum()) * speeds / speeds[free].sum()
         shard = int(owners[group])
-        if shard < 0:
+        if shard < 0 or not (free[shard] or stay):
             shard = int(np.argmax(np.where(free, share, -1.0)))
         if weights[group] <= share[shard] or not free[shard]:
             break
         fixed[shard] = weights[group]
         owners[group] = shard
+        hot.append(group)
     free = fixed == 0
     quotas: FloatArray = np.where(
         free, (1 - fixed.sum()) * speeds / max(speeds[free].sum(), 1e-9), fixed
     )
-    return quotas
+    return quotas, hot
 
 
 def _welcome(
@@ -196,14 +209,17 @@ def _give_up_surplus(
     weights: FloatArray,
     quotas: FloatArray,
     welcome: npt.NDArray[np.bool_],
+    hot: list[int],
 ) -> None:
     """Shards with more than their quota let go of key groups."""
     open_to = np.asarray(welcome[_lacking(owners, weights, quotas) > 0].any(axis=0))
-    slack = TOLERANCE * float(quotas.mean()) if not _alike(weights) else 1e-9
+    # Of the smallest quota: beside a hot key group's, a share of the mean would be a lot to them.
+    slack = TOLERANCE * float(quotas.min()) if not _alike(weights) else 1e-9
     for shard, quota in enumerate(quotas):
         mine = np.flatnonzero(owners == shard)
         surplus = float(weights[mine].sum()) - float(quota)
         if surplus > slack:
+            mine = mine[~np.isin(mine, hot)]
             # Last, and so given up first: what another executor is waiting for.
             mine = mine[np.argsort(open_to[mine], kind="stable")]
             owners[_chosen(mine, weights, surplus)] = -1
@@ -225,9 +241,12 @@ def _hand_out(
     homeless = np.flatnonzero(owners < 0)
     if _alike(weights):
         # In ranges: the shards one after the other, each what it lacks.
+        numbers = np.maximum(0, np.rint(lacking / weights[0])).astype(np.int64)
+        while numbers.sum() > len(homeless):
+            # Others have more than their quota and keep it.
+            numbers[int(np.argmax(numbers))] -= 1
         at = 0
-        for shard in range(len(quotas)):
-            number = max(0, round(float(lacking[shard] / weights[0])))
+        for shard, number in enumerate(numbers.tolist()):
             owners[homeless[at : at + number]] = shard
             at += number
         owners[homeless[at:]] = int(np.argmax(quotas))

@@ -65,16 +65,15 @@ class Requests:
         self._store.create(f"{FOLDER}/{request.id}.json", seal(body)[0])
         return request
 
+    def open(self) -> list[str]:
+        """The ids of requests without an answer, oldest first."""
+        names = {path.rsplit("/", 1)[-1] for path in self._store.list(FOLDER)}
+        ids = (name.removesuffix(".json") for name in sorted(names) if name.endswith(".json"))
+        return [i for i in ids if not i.endswith(".answer") and f"{i}.answer.json" not in names]
+
     def pending(self) -> list[Request]:
         """Requests without an answer, oldest first."""
-        names = {path.rsplit("/", 1)[-1] for path in self._store.list(FOLDER)}
-        found = []
-        for name in sorted(names):
-            id_ = name.removesuffix(".json")
-            if id_ == name or id_.endswith(".answer") or f"{id_}.answer.json" in names:
-                continue
-            found.append(self.read(id_))
-        return found
+        return [self.read(id_) for id_ in self.open()]
 
     def read(self, id_: str) -> Request:
         path = f"{FOLDER}/{id_}.json"

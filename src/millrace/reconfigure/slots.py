@@ -23,16 +23,21 @@ class Executor:
 def choose_slots(
     current: Assignment, shards: int, executors: Sequence[Executor], avoid: Collection[str] = ()
 ) -> list[Slot]:
-    """Slots for so many shards: those in use first, then where most cores are free."""
+    """Slots for so many shards: those in use first, then where most cores are free.
+
+    An executor keeps no more of them than its cores, or its share if there are not enough cores.
+    """
     usable = [e for e in executors if e.name not in avoid] or list(executors)
     if not usable:
         return [Slot(ANYWHERE, keeps=s if s < current.shards else None) for s in range(shards)]
     known = {e.name: e for e in usable}
     used = dict.fromkeys(known, 0)
+    cores = sum(e.cores for e in usable)
+    room = {e.name: max(e.cores, -(-shards * e.cores // cores)) for e in usable}
     slots: list[Slot] = []
     for shard in _by_state(current):
         name = current.executor_of(shard)
-        if len(slots) < shards and name in known:
+        if len(slots) < shards and name in known and used[name] < room[name]:
             slots.append(Slot(name, known[name].speed, keeps=shard))
             used[name] += 1
     slots.sort(key=lambda slot: slot.keeps or 0)

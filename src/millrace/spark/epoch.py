@@ -1,10 +1,10 @@
 """The epoch runner: what happens between Spark handing over a micro-batch and committing it.
 
     batch already in a manifest? -> nothing to do
-    plan the operators over the batch -> sink runs the plan -> shards report -> manifest
+    plan the pipeline over the batch -> the sinks run it -> shards report -> manifest
 
 Invariant: state advances only by the manifest, after every shard of every operator has reported and
-the sink has returned. Everything before that can be repeated.
+every sink has returned. Everything before that can be repeated.
 """
 
 from __future__ import annotations
@@ -26,39 +26,18 @@ from millrace.ids import Epoch, OperatorName, Shard
 from millrace.keygroups import Assignment, format_ranges
 from millrace.log import Journal, OperatorCommit, Trail
 from millrace.log.retention import collect
-from millrace.operators import Operator
 from millrace.operators.operator import MAIN, table_name
 from millrace.reconfigure.director import Director, DirectorOptions
 from millrace.reconfigure.requests import Requests
 from millrace.spark.background import Background
 from millrace.spark.executors import SparkCluster, places
+from millrace.spark.outputs import sent_schema
+from millrace.spark.pipeline import Pipeline
 from millrace.spark.report import ReportParam, ShardReport
 from millrace.spark.session import BATCH_SETTINGS
 from millrace.spark.shard import ShardTask, encode_moment, shard_function
-from millrace.spark.sinks import Sink
+from millrace.spark.steps import Exchange, OperatorStep
 from millrace.spark.template import PlanTemplate, at_moment, is_bare
-
-
-@dataclass(frozen=True)
-class TransformStep:
-    """Stateless Spark after an operator, applied to every batch."""
-
-    function: Callable[[DataFrame], DataFrame]
-
-
-@dataclass(frozen=True)
-class OperatorStep:
-    """An operator and the exchange in front of it."""
-
-    operator: Operator
-    exchange: Callable[[DataFrame, Assignment], DataFrame]
-    code: bytes | None = None
-    """The operator itself, for those that a spec does not describe completely."""
-    first: Callable[[DataFrame, Assignment], DataFrame] | None = None
-    """The exchange of the location's very first epoch, if it brings more than the batch."""
-
-
-Step = TransformStep | OperatorStep
 
 
 @dataclass(frozen=True)
@@ -123,8 +102,7 @@ class EpochRunner:
         self,
         spark: SparkSession,
         journal: Journal,
-        steps: tuple[Step, ...],
-        sink: Sink,
+        pipeline: Pipeline,
         assignments: dict[OperatorName, Assignment],
         options: RunnerOptions,
         direction: DirectorOptions,
@@ -138,11 +116,10 @@ class EpochRunner:
         self.reports: list[EpochReport] = []
         self.journal = journal
         self.trail: Trail = journal.trail(journal.head())
-        self._steps = steps
-        self._sink = sink
+        self._pipeline = pipeline
         self._options = options
         self._batch_times = batch_times
-        self._operators = [s.operator for s in steps if isinstance(s, OperatorStep)]
+        self._operators = pipeline.operators
         self._specs = {op.name: op.spec() for op in self._operators}
         self._spec_texts = {n: json.dumps(s, sort_keys=True) for n, s in self._specs.items()}
         self._accumulator = spark.sparkContext.accumulator([], ReportParam())
@@ -166,6 +143,7 @@ class EpochRunner:
                 self._run(df, batch_id)
             except BaseException as error:
                 self.failure = error
+                self.director.close()
                 raise
 
     def resume(self) -> None:
@@ -173,6 +151,7 @@ class EpochRunner:
         self._first = True
         self._templates.clear()
         self._inputs.clear()
+        self._pipeline.forget_plans()
         self.stopping = False
 
     def _run(self, df: DataFrame, batch_id: int) -> None:
@@ -204,11 +183,14 @@ class EpochRunner:
         before = self.trail.watermark_ms
         late_us = None if before is None else before * 1000
         moment = encode_moment(self.trail.epoch, time_ms * 1000, watermark_us, late_us)
-        output = self._plan(df, moment)
+        flow = self._pipeline.over(df, moment, self._plan_operator)
         phases["plan"] = clock.stopwatch() - started
         crashpoints.reach(crashpoints.BEFORE_SINK, epoch)
         at = clock.stopwatch()
-        self._sink.write(output, batch_id)
+        try:
+            flow.write(batch_id)
+        finally:
+            flow.release()
         phases["run"] = clock.stopwatch() - at
         crashpoints.reach(crashpoints.AFTER_SINK, epoch)
         at = clock.stopwatch()
@@ -244,14 +226,6 @@ class EpochRunner:
         )
         crashpoints.reach(crashpoints.BEFORE_COMMIT, epoch)
 
-    def _plan(self, df: DataFrame, moment: str) -> DataFrame:
-        for step in self._steps:
-            if isinstance(step, TransformStep):
-                df = step.function(df)
-            else:
-                df = self._plan_operator(step, df, moment)
-        return df
-
     def _plan_operator(self, step: OperatorStep, df: DataFrame, moment: str) -> DataFrame:
         name = step.operator.name
         assignment = self._layout.assignments[name]
@@ -278,13 +252,12 @@ class EpochRunner:
 
     def prepare(self, assignments: Mapping[OperatorName, Assignment]) -> None:
         """Make the plans of assignments to come, so that no epoch waits for that."""
-        for step in self._steps:
-            if isinstance(step, OperatorStep) and step.operator.name in self._inputs:
-                assignment = assignments.get(step.operator.name)
-                if assignment is not None:
-                    self._template(step, assignment)
+        for step in self._pipeline.steps:
+            assignment = assignments.get(step.operator.name)
+            if assignment is not None and step.operator.name in self._inputs:
+                self._template(step, assignment)
 
-    def _exchange(self, step: OperatorStep) -> Callable[[DataFrame, Assignment], DataFrame]:
+    def _exchange(self, step: OperatorStep) -> Exchange:
         if self.trail.epoch == 0 and step.first is not None:
             return step.first
         return step.exchange
@@ -293,14 +266,14 @@ class EpochRunner:
         routed = self._exchange(step)(df, assignment)
         task = self._task(step, assignment)
         function: Any = shard_function(task, self._accumulator)
-        return routed.mapInArrow(function, step.operator.output_schema)
+        outputs = self._pipeline.outputs[step.operator.name]
+        return routed.mapInArrow(function, sent_schema(step.operator, outputs))
 
     def _tasks(self) -> dict[OperatorName, ShardTask]:
         """What a worker needs to follow each operator's state."""
         return {
             step.operator.name: self._task(step, self._layout.assignments[step.operator.name])
-            for step in self._steps
-            if isinstance(step, OperatorStep)
+            for step in self._pipeline.steps
         }
 
     def _task(self, step: OperatorStep, assignment: Assignment) -> ShardTask:
@@ -318,6 +291,7 @@ class EpochRunner:
             ),
             index_budget=self._options.memory_bytes,
             ansi=self._options.ansi,
+            outputs=self._pipeline.outputs[operator.name],
             driver=self._crash_pid,
         )
 

@@ -8,7 +8,7 @@ key and input partition, through one exchange.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -105,7 +105,7 @@ class RowExchange:
         self._columns += [column.alias(f"_c{i}") for i, column in enumerate(fields)]
         if event_time is not None:
             self._columns.append(F.unix_micros(event_time.cast("timestamp")).alias(EVENT))
-        self._router = _Router()
+        self._router: Callable[[DataFrame, Assignment], DataFrame] = _Router()
 
     def __call__(self, df: DataFrame, assignment: Assignment) -> DataFrame:
         return self._router(df.select(*self._columns), assignment)

@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from millrace import clock
@@ -28,7 +27,7 @@ from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import format_ranges, parse_ranges
 from millrace.operators.operator import table_name
 from millrace.reconfigure.followers import Allowance, Followed, Wanted
-from millrace.spark.shard import ShardTask, task_operator, this_executor
+from millrace.spark.shard import ShardTask, task_operator, told
 from millrace.spark.template import at_moment
 from millrace.state import cache
 
@@ -63,7 +62,7 @@ def follow(
     )
     function: Any = functools.partial(_run, parts)
     frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(function, SCHEMA)
-    rows = at_moment(frame, "", places).collect()
+    rows = at_moment(frame, "null", places).collect()
     return [
         Followed(
             OperatorName(row["operator"]),
@@ -86,11 +85,9 @@ class _Part:
 def _run(parts: tuple[_Part, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         pass
-    context = TaskContext.get()
-    assert context is not None
     # Where it really runs: a place is only a wish.
-    executor = this_executor(context)
-    part = parts[context.partitionId()]
+    mine = told()
+    executor, part = mine.executor, parts[mine.shard]
     started = clock.stopwatch()
     read = 0
     found = []
@@ -144,13 +141,15 @@ def follow_here(
     new = np.asarray([g for g in groups if g not in known], np.int64)
     read = 0
     done: list[int] = []
+    every = np.arange(task.key_groups)
     chunks = [new[start : start + CHUNK] for start in range(0, len(new), CHUNK)]
     for chunk in (old, *chunks):
         if not len(chunk):
             continue
         for name, layout in names.items():
-            replica = held.replica(name, layout.schema, layout.owned, chunk)
-            replica.touch(chunk)
+            wanted = every if layout.everywhere else chunk
+            replica = held.replica(name, layout.schema, layout.owned, wanted)
+            replica.touch(wanted)
             if chunk is not old:
                 read += replica.bytes_of(chunk)
         done += chunk.tolist()

@@ -16,10 +16,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 PACKAGE = "io.millrace"
-SOURCES = ("Executors", "LocalCheckpointFiles", "MomentRdd", "PlanTemplate")
+SOURCES = ("Executors", "KeptRows", "LocalCheckpointFiles", "MomentRdd", "PlanTemplate")
 
-_installed: set[str] = set()
-"""Spark applications of this process that have the jar."""
+_installed: dict[str, tuple[Any, Any, Any]] = {}
+"""Class loader, `Thread` and package, as py4j sees them, of Spark applications that have the jar.
+Looking a package up takes py4j a millisecond, because it first looks for a class of that name."""
 
 
 def load(spark: SparkSession) -> Any:
@@ -27,12 +28,13 @@ def load(spark: SparkSession) -> Any:
     application = spark.sparkContext.applicationId
     if application not in _installed:
         _install(spark)
-        _installed.add(application)
-    jvm: Any = spark._jvm
-    loader = spark._jsparkSession.sharedState().jarClassLoader()
+        jvm: Any = spark._jvm
+        loader = spark._jsparkSession.sharedState().jarClassLoader()
+        _installed[application] = loader, jvm.java.lang.Thread, jvm.io.millrace
+    loader, thread, package = _installed[application]
     # py4j looks classes up through the calling thread's loader, and so does Spark's reflection.
-    jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)
-    return jvm.io.millrace
+    thread.currentThread().setContextClassLoader(loader)
+    return package
 
 
 def _install(spark: SparkSession) -> None:

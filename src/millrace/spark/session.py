@@ -36,6 +36,10 @@ SETTINGS: dict[str, tuple[str, str]] = {
 BATCH_SETTINGS: dict[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
     "spark.sql.adaptive.enabled": "false",
+    # The combiner is an aggregate in one step, which Spark takes for a final one: without these it
+    # would not use its fast hash map, or only for the first 65,536 keys of a partition.
+    "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
+    "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
 }
 """Settings of the session inside an epoch; the user's own session keeps its values."""
 

@@ -13,6 +13,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +24,12 @@ from pyspark.accumulators import Accumulator
 from millrace import clock, crashpoints
 from millrace.errors import EpochFailedError
 from millrace.ids import Epoch, OperatorName, Shard
-from millrace.keygroups import group_shift, parse_ranges
+from millrace.keygroups import Assignment, group_shift, parse_ranges
 from millrace.log.segment import segment_path
 from millrace.log.store import open_store
 from millrace.operators import Change, Moment, Operator, from_spec
-from millrace.operators.operator import table_name
+from millrace.operators.operator import MAIN_OUTPUT, runs_every_epoch, table_name
+from millrace.spark.outputs import outgoing
 from millrace.spark.report import ShardReport, TableReport
 from millrace.state import cache
 from millrace.state.replica import Replica
@@ -35,13 +37,8 @@ from millrace.state.sorting import count_groups
 from millrace.state.writing import compose_segment
 
 MOMENT_PROPERTY = "millrace.moment"
-"""The task's local property with what differs between epochs: version, time and watermark."""
-
-EXECUTOR_PROPERTY = "millrace.executor"
-"""The task's local property with the id of the executor that it runs on."""
-
-OUTPUT_ROWS = 65536
-"""Rows per record batch that goes back to Spark."""
+"""The local property that says, for each attempt of a task, which shard it is, on which executor it
+runs, and what differs between epochs: version, time and watermark."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +56,8 @@ class ShardTask:
     """The key groups of each shard, as ranges."""
     index_budget: int
     ansi: bool
+    outputs: tuple[str, ...] = (MAIN_OUTPUT,)
+    """The operator's outputs that somebody reads."""
     driver: int | None = None
     """The driver's process id, when a test wants it killed."""
 
@@ -89,9 +88,9 @@ def _operator(name: OperatorName, spec: str, code: bytes | None, ansi: bool) -> 
     return from_spec(name, json.loads(spec), ansi=ansi)
 
 
-def this_executor(context: TaskContext) -> str:
-    """The name of the executor that a task runs on."""
-    return f"executor-{context.getLocalProperty(EXECUTOR_PROPERTY)}"
+@functools.lru_cache(maxsize=64)
+def _assignment(groups: tuple[str, ...], key_groups: int) -> Assignment:
+    return Assignment.from_json({"shards": len(groups), "groups": groups}, key_groups)
 
 
 def task_operator(task: ShardTask) -> Operator:
@@ -99,26 +98,51 @@ def task_operator(task: ShardTask) -> Operator:
     return _operator(task.operator, task.spec, task.code, task.ansi)
 
 
-def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batches) -> Batches:
+@dataclass(frozen=True)
+class Told:
+    """What a task was told by the rows it computes."""
+
+    shard: Shard
+    executor: str
+    moment: Any
+
+
+def told() -> Told:
+    """This task's shard, executor and moment."""
     context = TaskContext.get()
     assert context is not None
-    shard = Shard(context.partitionId())
-    version, processing_us, watermark_us, late_us = json.loads(
-        context.getLocalProperty(MOMENT_PROPERTY) or "null"
+    for line in (context.getLocalProperty(MOMENT_PROPERTY) or "").splitlines():
+        attempt, shard, executor, moment = line.split(" ", 3)
+        if int(attempt) == context.taskAttemptId():
+            return Told(Shard(int(shard)), f"executor-{executor}", json.loads(moment))
+    raise EpochFailedError(
+        "a shard was run without its epoch. This is a bug in Millrace; nothing was committed."
     )
-    moment = Moment(version + 1, processing_us, watermark_us, late_us)
-    executor = this_executor(context)
+
+
+def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batches) -> Batches:
+    mine = told()
+    shard, executor = mine.shard, mine.executor
+    version, processing_us, watermark_us, late_us = mine.moment
+    assignment = _assignment(task.groups, task.key_groups)
+    moment = Moment(version + 1, processing_us, watermark_us, late_us, assignment)
     watch = _Stopwatch()
     rows = [batch for batch in batches if batch.num_rows]
     watch.lap("input")
     operator = task_operator(task)
-    if not rows and not operator.runs_without_rows:
+    if not rows and not runs_every_epoch(operator):
         reports.add([_report(task, moment, shard, executor, {}, None, 0, watch)])
         return
     groups = parse_ranges(task.groups[shard])
     held = cache.Cache(task.location, task.query, task.key_groups, Epoch(version))
+    every = np.arange(task.key_groups)
     replicas = {
-        table: held.replica(table_name(task.operator, table), layout.schema, layout.owned, groups)
+        table: held.replica(
+            table_name(task.operator, table),
+            layout.schema,
+            layout.owned,
+            every if layout.everywhere else groups,
+        )
         for table, layout in operator.tables.items()
     }
     watch.lap("follow")
@@ -130,8 +154,7 @@ def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batc
         writing = writer.submit(
             _write_segments, task, operator, shard, groups, replicas, change, moment
         )
-        for start in range(0, change.output.num_rows, OUTPUT_ROWS):
-            yield change.output.slice(start, OUTPUT_ROWS)
+        yield from outgoing(operator, change, task.outputs)
         watch.lap("output")
         written = writing.result()
     watch.lap("segment")

@@ -12,7 +12,7 @@ does not run the epoch several times.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from pyspark import StorageLevel
@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 
 from millrace import clock
 from millrace.errors import SinkError
+from millrace.spark.template import rows_of
 
 BatchFunction = Callable[[DataFrame, int], None]
 
@@ -37,8 +38,7 @@ class Sink(Protocol):
 
 def run(df: DataFrame) -> None:
     """Run a frame to its end and drop its rows."""
-    rows: Any = df._jdf.queryExecution().toRdd()
-    rows.count()
+    rows_of(df).count()
 
 
 class Noop:
@@ -95,6 +95,7 @@ class Memory:
     """Appends each batch to a table in the driver's memory, for trying things out."""
 
     def __init__(self, name: str) -> None:
+        self.target = ("table", name)
         self._name = name
         self._sink: Any = None
 
@@ -125,6 +126,7 @@ class Files:
     PARTITION = "batch_id"
 
     def __init__(self, file_format: str, path: str, options: dict[str, Any]) -> None:
+        self.target = ("path", path)
         self._format = file_format
         self._path = path
         self._options = options
@@ -218,6 +220,19 @@ class Files:
         mode = getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename")
         options = self._gateway.new_array(mode, 0)
         self._context.rename(source, target, options)
+
+
+def check_targets(sinks: Sequence[Sink]) -> None:
+    """Raise if two sinks of one query would write to the same place."""
+    taken: set[tuple[str, str]] = set()
+    for sink in sinks:
+        if isinstance(sink, Files | Memory):
+            if sink.target in taken:
+                kind, place = sink.target
+                raise SinkError(
+                    f"two sinks of the query write to the {kind} {place!r}. Give each its own."
+                )
+            taken.add(sink.target)
 
 
 def make_sink(name: str, options: dict[str, Any]) -> Sink:

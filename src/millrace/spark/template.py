@@ -50,13 +50,39 @@ def at_moment(output: DataFrame, moment: str, places: str) -> DataFrame:
 
 
 def _bound(frame: DataFrame, rows: Any, schema: Any, moment: str, places: str) -> DataFrame:
-    spark = frame.sparkSession
-    bound = jvm.load(spark).MomentRdd(rows, MOMENT_PROPERTY, moment, places)
+    bound = jvm.load(frame.sparkSession).MomentRdd(rows, MOMENT_PROPERTY, moment, places)
+    return _bare(frame, bound, schema)
+
+
+def _bare(frame: DataFrame, rows: Any, schema: Any) -> DataFrame:
     session: Any = frame._jdf.sparkSession()
-    return DataFrame(session.internalCreateDataFrame(bound, schema, False), spark)
+    return DataFrame(session.internalCreateDataFrame(rows, schema, False), frame.sparkSession)
+
+
+class KeptFrame:
+    """A frame for several readers: the first that runs it keeps its rows for the others."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        plan: Any = frame._jdf.queryExecution()
+        rows = plan.analyzed().rdd() if is_bare(frame) else plan.toRdd()
+        self._rows = jvm.load(frame.sparkSession).KeptRows.of(rows)
+        self.frame = _bare(frame, self._rows, frame._jdf.schema())
+
+    def release(self) -> None:
+        """Forget the rows; who runs the frame after this computes them anew."""
+        self._rows.unpersist(False)
 
 
 def is_bare(batch: DataFrame) -> bool:
     """Whether a frame is nothing but rows."""
     plan: Any = batch._jdf.queryExecution().analyzed()
     return bool(plan.getClass().getSimpleName() == "LogicalRDD")
+
+
+def rows_of(frame: DataFrame) -> Any:
+    """The rows of a frame, in Spark's own form. Those of a bare one need no planning."""
+    java: Any = frame._jdf
+    # A frame's own rows would be computed anew; those that it has cached are found by planning.
+    if is_bare(frame) and not java.storageLevel().isValid():
+        return java.queryExecution().analyzed().rdd()
+    return java.queryExecution().toRdd()

@@ -11,11 +11,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from millrace.errors import MissingFileError
 from millrace.ids import Epoch, OperatorName
 from millrace.log.journal import Identity, Journal
+from millrace.log.pages import prune
 from millrace.log.store import open_store
 from millrace.log.trail import Trail
 from millrace.state.replica import Int64Array, Replica
+
+PRUNE_EVERY = 16
+"""Every so many epochs a machine forgets its copies of remote segments that are not live."""
 
 FORGET_AFTER = 64
 """Key groups not asked for in so many epochs are dropped."""
@@ -54,16 +59,21 @@ class Cache:
             for key in [k for k in _held if k[0] == location]:
                 del _held[key]
             _held[location, query] = held
-        held.journal.follow(held.trail, version)
+        try:
+            held.journal.follow(held.trail, version)
+        except MissingFileError:
+            # This process was away for longer than manifests are kept. Its replicas are as good as
+            # any: they go on with whatever is live now.
+            held.trail = held.journal.trail(version)
         if at_least:
             version = held.journal.catch_up(held.trail)
         self._held = held
         self.version = version
 
     def holds(self, table: OperatorName) -> set[int]:
-        """The key groups of a table that this process has some version of."""
+        """The key groups of a table that this process has indexed at some version."""
         replicas = [r for (name, _), r in self._held.replicas.items() if name == table]
-        return {int(group) for replica in replicas for group in replica.held()}
+        return {int(group) for replica in replicas for group in replica.warm()}
 
     def replica(
         self, table: OperatorName, schema: pa.Schema, owned: bool, groups: Int64Array
@@ -78,6 +88,8 @@ class Cache:
             replica = Replica(held.journal.store, schema, key_groups, owned=owned)
             held.replicas[key] = replica
         replica.follow(held.trail.operator(table), self.version, groups)
+        if self.version % PRUNE_EVERY == 0 and held.journal.store.local_path("") is None:
+            prune(held.journal.store, {entry.path for entry in held.trail.segments()})
         for group in replica.held():
             if replica.lag(int(group)) > FORGET_AFTER:
                 replica.forget(group.reshape(1))

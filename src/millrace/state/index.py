@@ -58,6 +58,14 @@ class DeltaIndex:
         """Point each fingerprint at its new address. Room must have been reserved."""
         _upsert(hi, lo, addresses, np.uint64(shift), self.pointers, self.masks, self.counts)
 
+    def upsert_rows(
+        self, hi: UInt64Array, lo: UInt64Array, first_address: np.uint64, shift: int
+    ) -> None:
+        """The same for rows whose addresses follow each other."""
+        _upsert_rows(
+            hi, lo, first_address, np.uint64(shift), self.pointers, self.masks, self.counts
+        )
+
     def drop(self, group: int) -> None:
         self.tables[group] = None
         self.pointers[group] = 0
@@ -104,25 +112,52 @@ def _upsert(
     masks: UInt64Array,
     counts: Int64Array,
 ) -> None:
-    word = np.uint64(8)
     for i in range(len(hi)):
-        group = np.int64(hi[i] >> shift)
-        table = pointers[group]
-        mask = masks[group]
-        slot = lo[i] & mask
-        while True:
-            at = table + slot * np.uint64(_SLOT_BYTES)
-            found = load_u64(at + word + word)
-            if found == 0:
-                store_u64(at, hi[i])
-                store_u64(at + word, lo[i])
-                store_u64(at + word + word, addresses[i])
-                counts[group] += 1
-                break
-            if load_u64(at + word) == lo[i] and load_u64(at) == hi[i]:
-                store_u64(at + word + word, addresses[i])
-                break
-            slot = (slot + np.uint64(1)) & mask
+        _put(hi[i], lo[i], addresses[i], np.int64(hi[i] >> shift), pointers, masks, counts)
+
+
+@kernel
+def _upsert_rows(
+    hi: UInt64Array,
+    lo: UInt64Array,
+    first_address: np.uint64,
+    shift: np.uint64,
+    pointers: UInt64Array,
+    masks: UInt64Array,
+    counts: Int64Array,
+) -> None:
+    for i in range(len(hi)):
+        address = first_address + np.uint64(i)
+        _put(hi[i], lo[i], address, np.int64(hi[i] >> shift), pointers, masks, counts)
+
+
+@kernel
+def _put(
+    hi: np.uint64,
+    lo: np.uint64,
+    address: np.uint64,
+    group: np.int64,
+    pointers: UInt64Array,
+    masks: UInt64Array,
+    counts: Int64Array,
+) -> None:
+    word = np.uint64(8)
+    table = pointers[group]
+    mask = masks[group]
+    slot = lo & mask
+    while True:
+        at = table + slot * np.uint64(_SLOT_BYTES)
+        found = load_u64(at + word + word)
+        if found == 0:
+            store_u64(at, hi)
+            store_u64(at + word, lo)
+            store_u64(at + word + word, address)
+            counts[group] += 1
+            break
+        if load_u64(at + word) == lo and load_u64(at) == hi:
+            store_u64(at + word + word, address)
+            break
+        slot = (slot + np.uint64(1)) & mask
 
 
 @kernel

@@ -1,13 +1,22 @@
 """When to merge deltas into a base, and small deltas into a run. Pure.
 
-Writing a key group's base anew costs its rows; it saves replaying its delta. A key group is merged
-when the delta rows logged since its base reach `MERGE_RATIO` times the base: at steady state that
-adds 1/2.25 = 0.44 of what the deltas themselves write, whatever the size of the state, and the
-replay after a crash is bounded by the same ratio. One epoch merges about as many rows as it can
-afford at that rate, so no epoch is special.
+Writing a key group's base anew costs its rows; it saves replaying its delta. Merging a key group
+when the delta rows logged since its base are `MERGE_RATIO` times the base's adds 1/2.25 = 0.44 of
+what the deltas themselves write, whatever the size of the state.
 
-Two more rules keep other things bounded: memory (the index of unmerged rows must fit the budget)
-and the number of files (many small deltas in a row become one run).
+Key groups that are filled together would reach that ratio together, and all merges would come at
+once. So what is bounded is the log of all key groups of a shard together: when it is longer than it
+would be if their merges were spread evenly, which is half of the ratio (a key group's log is
+between nothing and the ratio, evenly), those with the longest log for their base are merged. They
+get out of step by that in the first cycle, are merged one after the other ever after, each at about
+the ratio, and the log is never longer than at steady state. Until they are out of step they are
+merged earlier, and more often; but only after a time without merges that makes up for it.
+
+A row counts as a row, whether a delta or a base holds it: both have the same columns.
+
+Three more rules keep other things bounded: a key group that alone is changed is merged at twice the
+ratio; memory (the index of unmerged rows must fit the budget); and the number of files (when there
+are many pieces, the newest small ones become one run, at the price of writing them again).
 
 Known rough edge: runs are not merged into larger runs, so a very large state under very small
 epochs keeps one run per `RUN_PIECES` epochs until its key groups reach the ratio.
@@ -15,12 +24,17 @@ epochs keeps one run per `RUN_PIECES` epochs until its key groups reach the rati
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 MERGE_RATIO = 2.25
+BACKLOG = 2.5
+"""One epoch merges at most so many times what an average one has to."""
+LOG_PIECES = 512
+"""Deltas of a shard's key groups that are left as they are, however small."""
 RUN_PIECES = 32
 RUN_ROWS = 8192
 """A delta with fewer rows than this is small."""
@@ -36,45 +50,54 @@ class GroupLoad:
     base_rows: Int64Array
     logged_rows: Int64Array
     """Rows in the log since the base: what a new replica would have to replay."""
-    index_rows: Int64Array
     index_bytes: Int64Array
+
+
+def log_limit(base_rows: Int64Array) -> float:
+    """Rows that the log of some key groups together may have."""
+    groups = len(base_rows)
+    # Evenly spread over n key groups, logs are 1/n, 2/n .. n/n of the ratio when one is merged.
+    return MERGE_RATIO * (groups + 1) / (2 * groups) * float(base_rows.sum()) if groups else 0.0
 
 
 def plan_merges(load: GroupLoad, changed_rows: int, index_budget: int) -> Int64Array:
     """The key groups to merge in this epoch, ascending."""
     ratio = load.logged_rows / np.maximum(load.base_rows, 1)
-    due = np.flatnonzero((ratio >= MERGE_RATIO) & (load.logged_rows > 0))
-    due = due[np.argsort(-ratio[due], kind="stable")]
-    cost = load.base_rows + load.index_rows
+    excess = float(load.logged_rows.sum()) - log_limit(load.base_rows)
+    allowance = BACKLOG * changed_rows / MERGE_RATIO
     chosen: list[int] = []
-    spent = 0
-    allowance = changed_rows / MERGE_RATIO
-    for i in due.tolist():
-        if chosen and spent + cost[i] > allowance:
+    for i in np.argsort(-ratio, kind="stable").tolist():
+        cost = int(load.base_rows[i])
+        if (excess <= 0 and ratio[i] < 2 * MERGE_RATIO) or load.logged_rows[i] == 0:
+            break
+        if chosen and cost > allowance:
             break
         chosen.append(i)
-        spent += int(cost[i])
-    excess = int(load.index_bytes.sum()) - index_budget
-    excess -= int(load.index_bytes[chosen].sum())
-    if excess > 0:
+        excess -= int(load.logged_rows[i])
+        allowance -= cost
+    over = int(load.index_bytes.sum()) - int(load.index_bytes[chosen].sum()) - index_budget
+    if over > 0:
         for i in np.argsort(-load.index_bytes, kind="stable").tolist():
-            if excess <= 0 or load.index_bytes[i] == 0:
+            if over <= 0 or load.index_bytes[i] == 0:
                 break
             # A table that was only reserved holds nothing that a merge would free.
             if load.logged_rows[i] and i not in chosen:
                 chosen.append(i)
-                excess -= int(load.index_bytes[i])
+                over -= int(load.index_bytes[i])
     return np.sort(load.groups[np.asarray(chosen, np.int64)])
 
 
-def plan_run(trailing_rows: list[int]) -> int:
+def has_many_pieces(pieces: int) -> bool:
+    """Whether a log of so many deltas and runs may need another run at all."""
+    return pieces >= LOG_PIECES
+
+
+def plan_run(rows: Sequence[int]) -> int:
     """How many of the newest deltas to merge into a run; 0 for none.
 
-    `trailing_rows` are the row counts of the live deltas and runs, newest first.
+    `rows` are the row counts of the live deltas and runs, newest first.
     """
-    small = 0
-    for rows in trailing_rows:
-        if rows >= RUN_ROWS:
-            break
-        small += 1
+    if not has_many_pieces(len(rows)):
+        return 0
+    small = next((i for i, n in enumerate(rows) if n >= RUN_ROWS), len(rows))
     return small if small >= RUN_PIECES else 0

@@ -9,12 +9,15 @@ Following is declarative: given what is live in the log at a version, each key g
 changed starts over from that base, and every key group takes the pieces it has not seen. Opening,
 catching up, taking a key group over and recovering are this one step.
 
-Base pages are mapped, and verified and indexed when first touched. Delta pages are mapped as well;
-only the index of their fingerprints is in memory.
+Following opens and maps the files, no more, so that nothing that happens to them later matters.
+Their rows are looked at when a key group is first *touched*: then its base is verified and gets a
+directory, and the deltas it has not taken yet are verified and indexed. Pages stay mapped; only the
+index of the deltas' fingerprints is in memory, and only of key groups that are in use.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,23 +26,24 @@ import pyarrow as pa
 
 from millrace.ids import Epoch
 from millrace.keygroups import group_shift
+from millrace.log.pages import READERS
 from millrace.log.segment import (
     DELETED,
     HI,
     LO,
     SYSTEM_FIELDS,
-    PageSpan,
+    Places,
     SectionData,
     Segment,
     SegmentEntry,
     open_segment,
 )
 from millrace.log.store import Store
-from millrace.log.trail import OperatorLog, Piece, PieceId
+from millrace.log.trail import LivePieces, OperatorLog, Piece, PieceId
 from millrace.state.base import BaseTable, find, merge_addresses
 from millrace.state.columns import DELETED_BIT, ROW_BITS, ColumnStore
 from millrace.state.index import DeltaIndex
-from millrace.state.merging import GroupLoad, plan_merges, plan_run
+from millrace.state.merging import GroupLoad, has_many_pieces, plan_merges, plan_run
 from millrace.state.owners import OWNER_HI, OWNER_LO, OwnerIndex
 from millrace.state.sorting import count_groups, sort_order
 
@@ -75,19 +79,23 @@ class Replica:
         self.schema = pa.schema([*SYSTEM_FIELDS, *(OWNER_FIELDS if owned else ()), *schema])
         self.key_groups = key_groups
         self._store = store
+        self._is_remote = store.local_path("") is None
         self.shift = group_shift(key_groups)
         self._columns = ColumnStore(self.schema)
         self._index = DeltaIndex(key_groups)
         self._base = BaseTable(key_groups)
         self._owners = OwnerIndex(key_groups, self._columns, self.shift) if owned else None
         self._at: Int64Array = np.full(key_groups, NEVER, np.int64)
+        self._taken: Int64Array = np.full(key_groups, NEVER, np.int64)
+        """The version up to which a key group's pieces are in the index; behind `_at` until it is
+        touched."""
         self._base_piece: list[Piece | None] = [None] * key_groups
         self._base_ready: npt.NDArray[np.bool_] = np.zeros(key_groups, np.bool_)
         self._base_rows: Int64Array = np.zeros(key_groups, np.int64)
         self._logged: Int64Array = np.zeros(key_groups, np.int64)
         self._segments: dict[str, Segment] = {}
         self._pages: dict[tuple[PieceId, int], _Page] = {}
-        self.log: OperatorLog = OperatorLog(key_groups)
+        self._live: LivePieces = OperatorLog(key_groups).live()
         self.version = Epoch(0)
 
     def follow(self, log: OperatorLog, version: Epoch, groups: Int64Array) -> None:
@@ -95,12 +103,15 @@ class Replica:
         try:
             self._follow(log, version, groups)
         except BaseException:
-            # A damaged page or a failing store leaves key groups half-way: start them over.
+            # A missing file or a failing store leaves key groups half-way: start them over.
             self.forget(groups)
             raise
 
     def _follow(self, log: OperatorLog, version: Epoch, groups: Int64Array) -> None:
-        self.log = log
+        followed = np.zeros(self.key_groups, np.bool_)
+        followed[groups] = True
+        self._leave_behind(np.flatnonzero(~followed & (self._taken != self._at)))
+        self._live = log.live()
         self.version = version
         fresh = np.zeros(self.key_groups, np.bool_)
         for group in groups.tolist():
@@ -111,32 +122,37 @@ class Replica:
             )
             fresh[group] = not same or self._at[group] == NEVER
         self._reset(np.flatnonzero(fresh), log.base)
-        wanted = np.zeros(self.key_groups, np.bool_)
-        wanted[groups] = True
-        oldest = NEVER if fresh.any() else int(self._at[groups].min(initial=version))
-        pieces = log.pieces(after=Epoch(oldest))
-        self._expect(pieces, fresh)
-        for piece, covers in pieces:
-            takers = covers[
-                wanted[covers] & (fresh[covers] | (self._at[covers] < piece.segment.epoch))
-            ]
-            if len(takers):
-                self._apply(piece, takers)
+        self._at[fresh] = NEVER
+        retired = self._count(followed)
         self._at[groups] = version
-        self._forget_segments()
+        if retired or fresh.any():
+            self._forget_segments()
 
-    def _expect(self, pieces: list[tuple[Piece, Int64Array]], fresh: BoolArray) -> None:
-        """Make room at once for what key groups that start over are about to replay."""
-        if not fresh.any() or len(pieces) < 2:
-            return
-        coming = np.zeros(self.key_groups, np.int64)
-        for piece, covers in pieces:
-            groups, rows = self._segment(piece.segment).rows_per_group(piece.number)
-            # An older base may still have had the rest of the piece ahead of it.
-            coming[groups] += np.where(np.isin(groups, covers, assume_unique=True), rows, 0)
-        groups = np.flatnonzero(fresh & (coming > 0))
-        # Rows that were changed more than once take one slot; this is a guess, not a bound.
-        self._index.reserve(groups, coming[groups] * 5 // 8)
+    def _count(self, followed: BoolArray) -> bool:
+        """Open what is new to key groups and count its rows; whether some of it is a run."""
+        # What is live for a key group came after its base.
+        seen = np.maximum(self._at, self._live.base_last)
+        new = list(self._live.after(int(seen[followed].min(initial=self.version))))
+        runs = [piece for piece, _ in new if piece.is_run]
+        if runs:
+            # What a run stands for no longer counts: count all there is anew.
+            self._logged[followed] = 0
+            seen = self._live.base_last
+            new = list(self._live.after())
+        if self._is_remote:
+            self._fetch([(piece, None) for piece, _ in new])
+        for piece, covers in new:
+            takes = np.zeros(self.key_groups, np.bool_)
+            takes[covers] = followed[covers] & (seen[covers] < piece.segment.epoch)
+            if takes.any():
+                places = self._segment(piece.segment).places(piece.number)
+                self._logged[places.groups] += np.where(takes[places.groups], places.rows, 0)
+        return bool(runs)
+
+    def _leave_behind(self, groups: Int64Array) -> None:
+        """Key groups that are not followed any further stay at the version they were read at."""
+        self._at[groups] = self._taken[groups]
+        self.forget(groups[self._at[groups] == NEVER])
 
     def forget(self, groups: Int64Array) -> None:
         """Drop key groups; they can be followed again later."""
@@ -146,26 +162,39 @@ class Replica:
     def held(self) -> Int64Array:
         return np.flatnonzero(self._at != NEVER)
 
+    def warm(self) -> Int64Array:
+        """Key groups that have been read, so that only what came since then is to be taken."""
+        return np.flatnonzero(self._taken != NEVER)
+
     def lag(self, group: int) -> int:
         """How many epochs a held key group is behind the newest version followed."""
         return int(self.version - self._at[group])
 
     def _reset(self, groups: Int64Array, bases: list[Piece | None]) -> None:
         """Start key groups over from nothing but their base."""
-        self._unuse(set(groups.tolist()))
+        self._drop_pieces(groups)
         self._logged[groups] = 0
         self._base_rows[groups] = 0
         self._base_ready[groups] = True
         for group in groups.tolist():
-            self._index.drop(group)
             self._base.drop(group)
+            base = self._base_piece[group] = bases[group]
+            if base is None:
+                continue
+            places = self._segment(base.segment).places(base.number)
+            at = places.find(group)
+            if at is not None:
+                self._base_rows[group] = places.rows[at]
+                self._base_ready[group] = False
+
+    def _drop_pieces(self, groups: Int64Array) -> None:
+        """Empty key groups' indexes; pages of their bases go as well."""
+        self._unuse(set(groups.tolist()))
+        self._taken[groups] = NEVER
+        for group in groups.tolist():
+            self._index.drop(group)
             if self._owners is not None:
                 self._owners.drop(group)
-            base = self._base_piece[group] = bases[group]
-            place = base and self._segment(base.segment).place(base.number, group)
-            if place:
-                self._base_rows[group] = place[1].rows
-                self._base_ready[group] = False
 
     def _unuse(self, groups: set[int], first: int = -1, last: int | None = None) -> None:
         """Key groups let go of their pages, or only of those within epochs (first, last]."""
@@ -174,8 +203,7 @@ class Replica:
             if last is not None and not (first <= page.first and page.last <= last):
                 continue
             for group in groups & page.rows.keys():
-                rows = page.rows.pop(group)
-                self._logged[group] -= 0 if page.first == 0 else rows
+                del page.rows[group]
             if not page.rows:
                 done.append(key)
         for key in done:
@@ -193,11 +221,13 @@ class Replica:
     def _forget_segments(self) -> None:
         used = {path for (path, _), _ in self._pages}
         used |= {p.segment.path for p in self._base_piece if p is not None}
+        used |= self._live.paths()
         for path in [p for p in self._segments if p not in used]:
             del self._segments[path]
 
-    def _page(self, piece: Piece, number: int, spans: list[PageSpan]) -> _Page:
-        """Page `number` of a piece's section as a chunk, used by some more key groups."""
+    def _page(self, piece: Piece, places: Places, chosen: Int64Array) -> _Page:
+        """A page of a piece's section as a chunk, used by some more of its key groups."""
+        number = int(places.pages[chosen[0]])
         key = (piece.id, number)
         page = self._pages.get(key)
         if page is None:
@@ -205,18 +235,100 @@ class Replica:
             batch = self._segment(piece.segment).page(section.first_page + number)
             page = _Page(self._columns.add(batch), section.first, section.last, {})
             self._pages[key] = page
-        page.rows.update((span.group, span.rows) for span in spans)
+        groups, rows = places.groups[chosen].tolist(), places.rows[chosen].tolist()
+        page.rows.update(zip(groups, rows, strict=True))
         return page
+
+    def touch(self, groups: Int64Array) -> None:
+        """Make key groups that are about to be read ready for it."""
+        if self._is_remote:
+            self._fetch(self._needed(groups))
+        self._take(groups)
+        self._touch_bases(groups[~self._base_ready[groups]])
+
+    def _needed(self, groups: Int64Array) -> list[tuple[Piece, Int64Array | None]]:
+        """Pieces that a touch is going to read, and for which key groups."""
+        behind = np.zeros(self.key_groups, np.bool_)
+        behind[groups[self._taken[groups] != self._at[groups]]] = True
+        needed: list[tuple[Piece, Int64Array | None]] = []
+        if behind.any():
+            taken = np.maximum(self._taken, self._live.base_last)
+            for piece, covers in self._live.after(int(taken[behind].min())):
+                takers = covers[behind[covers] & (taken[covers] < piece.segment.epoch)]
+                if len(takers):
+                    needed.append((piece, takers))
+        bases: dict[PieceId, tuple[Piece, list[int]]] = {}
+        for group in groups[~self._base_ready[groups]].tolist():
+            base = self._base_piece[group]
+            if base is not None:
+                bases.setdefault(base.id, (base, []))[1].append(group)
+        return needed + [(piece, np.asarray(mine, np.int64)) for piece, mine in bases.values()]
+
+    def _fetch(self, needed: list[tuple[Piece, Int64Array | None]]) -> None:
+        """Have pieces' pages for some key groups on this machine: few requests, many at a time."""
+
+        def fetch(one: tuple[Piece, Int64Array | None]) -> None:
+            piece, groups = one
+            segment = self._segment(piece.segment)
+            if groups is not None:
+                places = segment.places(piece.number)
+                pages = np.unique(places.pages[np.isin(places.groups, groups)])
+                segment.prefetch((pages + piece.section.first_page).tolist())
+
+        with ThreadPoolExecutor(READERS) as readers:
+            for _ in readers.map(fetch, needed):
+                pass
+
+    def _take(self, groups: Int64Array) -> None:
+        """Have the deltas that key groups follow in the index."""
+        behind = groups[self._taken[groups] != self._at[groups]]
+        if not len(behind):
+            return
+        try:
+            self._catch_up(behind)
+        except BaseException:
+            # A damaged page: what was taken of it must not be mistaken for the state.
+            self._restart(behind)
+            raise
+
+    def _restart(self, groups: Int64Array) -> None:
+        """As after following, before any touch."""
+        self._drop_pieces(groups)
+        for group in groups[self._base_rows[groups] > 0].tolist():
+            self._base.drop(group)
+            self._base_ready[group] = False
+
+    def _catch_up(self, groups: Int64Array) -> None:
+        """Take the pieces that key groups have followed but not taken."""
+        behind = np.zeros(self.key_groups, np.bool_)
+        behind[groups] = True
+        self._make_room(groups[self._taken[groups] == NEVER])
+        taken = np.maximum(self._taken, self._live.base_last)
+        for piece, covers in self._live.after(int(taken[groups].min())):
+            takers = covers[behind[covers] & (taken[covers] < piece.segment.epoch)]
+            if len(takers):
+                self._apply(piece, takers)
+        self._taken[groups] = self._at[groups]
+
+    def _make_room(self, groups: Int64Array) -> None:
+        """Make room at once for what key groups that start over are about to take."""
+        rows, logged = self._base_rows[groups], self._logged[groups]
+        # As many distinct keys as uniform updates of the base's rows have; not a bound.
+        distinct = np.where(rows > 0, -np.expm1(-logged / np.maximum(rows, 1)) * rows, logged)
+        full = logged > 0
+        self._index.reserve(groups[full], np.ceil(distinct[full]).astype(np.int64))
 
     def _apply(self, piece: Piece, takers: Int64Array) -> None:
         """Index a delta's or run's rows for some key groups."""
         if piece.is_run:
             self._unuse_superseded(piece, takers)
-        taking = set(takers.tolist())
-        for number, spans in enumerate(self._segment(piece.segment).spans(piece.number)):
-            chosen = [span for span in spans if span.group in taking]
-            if chosen:
-                self._apply_page(piece, number, chosen, whole=len(chosen) == len(spans))
+        places = self._segment(piece.segment).places(piece.number)
+        taking = np.zeros(self.key_groups, np.bool_)
+        taking[takers] = True
+        chosen = np.flatnonzero(taking[places.groups])
+        for part in np.split(chosen, np.flatnonzero(np.diff(places.pages[chosen])) + 1):
+            if len(part):
+                self._apply_page(piece, places, part)
         if self._owners is not None and piece.is_run:
             self._rebuild_chains(takers)
 
@@ -234,45 +346,48 @@ class Replica:
         # The pages must stay mapped until then, but nothing reads them in between.
         self._unuse(set(takers.tolist()), run.section.first, run.section.last)
 
-    def _apply_page(self, piece: Piece, number: int, chosen: list[PageSpan], whole: bool) -> None:
-        page = self._page(piece, number, chosen)
+    def _apply_page(self, piece: Piece, places: Places, chosen: Int64Array) -> None:
+        """Index the rows of some key groups, all in one page."""
+        groups, counts, starts = places.groups[chosen], places.rows[chosen], places.starts[chosen]
+        page = self._page(piece, places, chosen)
         batch = self._columns.chunk(page.chunk)
         hi, lo = words(batch, HI), words(batch, LO)
-        groups = np.asarray([span.group for span in chosen], np.int64)
-        counts = np.asarray([span.rows for span in chosen], np.int64)
-        rows = np.arange(len(hi), dtype=np.uint64)
-        if not whole:
-            rows = np.concatenate(
-                [np.arange(s.row, s.row + s.rows, dtype=np.uint64) for s in chosen]
-            )
-            hi, lo = hi[rows], lo[rows]
-        addresses = (np.uint64(page.chunk) << np.uint64(ROW_BITS)) | rows
-        deleted = batch.column(DELETED)
-        if deleted.true_count:
-            flags = deleted.to_numpy(zero_copy_only=False)[rows]
-            addresses = np.where(flags, addresses | DELETED_BIT, addresses)
+        first = np.uint64(page.chunk << ROW_BITS)
         self._index.reserve(groups, counts)
-        self._index.upsert(hi, lo, addresses, self.shift)
+        deleted = batch.column(DELETED)
+        neighbours = int(chosen[-1] - chosen[0]) + 1 == len(chosen)
+        if neighbours and not deleted.true_count and self._owners is None:
+            rows = slice(int(starts[0]), int(starts[-1] + counts[-1]))
+            first += starts[0].astype(np.uint64)
+            self._index.upsert_rows(hi[rows], lo[rows], first, self.shift)
+            return
+        picked = np.concatenate(
+            [np.arange(s, s + n, dtype=np.uint64) for s, n in zip(starts, counts, strict=True)]
+        )
+        addresses = first | picked
+        if deleted.true_count:
+            flags = deleted.to_numpy(zero_copy_only=False)[picked]
+            addresses = np.where(flags, addresses | DELETED_BIT, addresses)
+        self._index.upsert(hi[picked], lo[picked], addresses, self.shift)
         if self._owners is not None:
             self._owners.open_chunk(page.chunk, batch.num_rows)
             if not piece.is_run:
                 self._owners.add(addresses, groups, counts)
-        self._logged[groups] += counts
 
-    def touch(self, groups: Int64Array) -> None:
-        """Map, verify and index the base of key groups that are about to be read."""
-        for group in groups[~self._base_ready[groups]].tolist():
+    def _touch_bases(self, groups: Int64Array) -> None:
+        """Map, verify and index the bases of key groups."""
+        for group in groups.tolist():
             piece = self._base_piece[group]
             assert piece is not None
-            place = self._segment(piece.segment).place(piece.number, group)
-            assert place is not None
-            number, span = place
-            page = self._page(piece, number, [span])
+            places = self._segment(piece.segment).places(piece.number)
+            at = places.find(group)
+            assert at is not None
+            page = self._page(piece, places, np.asarray([at]))
             batch = self._columns.chunk(page.chunk)
-            end = span.row + span.rows
-            hi = words(batch, HI)[span.row : end]
-            lo = words(batch, LO)[span.row : end]
-            self._base.set(group, page.chunk, span.row, hi, lo)
+            start = int(places.starts[at])
+            end = start + int(places.rows[at])
+            hi, lo = words(batch, HI)[start:end], words(batch, LO)[start:end]
+            self._base.set(group, page.chunk, start, hi, lo)
             self._base_ready[group] = True
 
     def find(self, hi: UInt64Array, lo: UInt64Array) -> UInt64Array:
@@ -379,13 +494,7 @@ class Replica:
     def plan_merges(self, groups: Int64Array, changed_rows: int, index_budget: int) -> Int64Array:
         """Which of a shard's key groups to merge while it writes `changed_rows` rows."""
         bytes_ = np.asarray([self._index.group_bytes(g) for g in groups.tolist()], np.int64)
-        load = GroupLoad(
-            groups=groups,
-            base_rows=self._base_rows[groups],
-            logged_rows=self._logged[groups],
-            index_rows=self._index.counts[groups],
-            index_bytes=bytes_,
-        )
+        load = GroupLoad(groups, self._base_rows[groups], self._logged[groups], bytes_)
         return plan_merges(load, changed_rows, index_budget)
 
     def merged(self, groups: Int64Array) -> SectionData:
@@ -396,11 +505,15 @@ class Replica:
 
     def run(self, groups: Int64Array) -> SectionData | None:
         """The newest small deltas of some key groups as one, if there are enough of them."""
+        if not has_many_pieces(len(self._live.pieces)):
+            return None
+        own = np.zeros(self.key_groups, np.bool_)
+        own[groups] = True
         mine = [
-            (piece, np.intersect1d(covers, groups, assume_unique=True))
-            for piece, covers in self.log.pieces()
+            (piece, covers[own[covers]])
+            for piece, covers in self._live.newest_first()
+            if own[covers].any()
         ]
-        mine = [(piece, covers) for piece, covers in reversed(mine) if len(covers)]
         number = plan_run([piece.section.rows for piece, _ in mine])
         if not number:
             return None
@@ -408,6 +521,8 @@ class Replica:
         # The run speaks for all that began after `first`, so it must hold all of that. More than
         # the newest pieces is meant only where other shards' runs reach further back.
         taken = [(piece, covers) for piece, covers in mine if piece.section.first >= first]
+        covers = np.unique(np.concatenate([covers for _, covers in taken]))
+        self._take(covers)
         pieces = {piece.id for piece, _ in taken}
         chunks = np.asarray(
             sorted(page.chunk for key, page in self._pages.items() if key[0] in pieces), np.uint64
@@ -420,9 +535,18 @@ class Replica:
             hi, lo, address = hi[mask], lo[mask], address[mask]
             parts.append(address[sort_order(hi, lo)])
         batch, counts = self._batch(parts)
-        covers = np.unique(np.concatenate([covers for _, covers in taken]))
         full = counts > 0
         return SectionData(first, self.version, covers, groups[full], counts[full], batch)
+
+    @property
+    def most_rows(self) -> int:
+        """No more rows than this; fewer if some were changed since the last merge."""
+        return int(self._base_rows.sum() + self._logged.sum())
+
+    def segments(self) -> frozenset[str]:
+        """The segments that what was followed is in: other rows, other segments."""
+        bases = {piece.segment.path for piece in self._base_piece if piece is not None}
+        return frozenset(bases | self._live.paths())
 
     @property
     def heap_bytes(self) -> int:

@@ -181,6 +181,7 @@ def test_any_split_into_epochs_partitions_and_shards(
     with (
         tempfile.TemporaryDirectory(prefix="millrace-aggregate-") as folder,
         patch.object(merging, "RUN_PIECES", 3),
+        patch.object(merging, "LOG_PIECES", 0),
         patch.object(segment_module, "PAGE_ROWS", 4),
     ):
         location = Location(folder, operator.state_schema, KEY_GROUPS)

@@ -204,6 +204,7 @@ class Machine(RuleBasedStateMachine):
     def start(self, whole: int, runs: int) -> None:
         self._patch.setattr(tables, "WHOLE", whole)
         self._patch.setattr(merging, "RUN_PIECES", runs)
+        self._patch.setattr(merging, "LOG_PIECES", 0)
         self._patch.setattr(merging, "MERGE_RATIO", 0.6)
         self.harness = Harness(
             self.processor(), key="k", schema=SCHEMA, output=OUTPUT, event_time="at"

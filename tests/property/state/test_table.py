@@ -117,6 +117,7 @@ class TableMachine(RuleBasedStateMachine):
         super().__init__()
         self.patches = [
             patch.object(merging, "RUN_PIECES", 3),
+            patch.object(merging, "LOG_PIECES", 0),
             patch.object(merging, "RUN_ROWS", 8),
             patch.object(segment_module, "PAGE_ROWS", 3),
             patch.object(journal_module, "FULL_EVERY", 4),
@@ -274,6 +275,18 @@ class TableMachine(RuleBasedStateMachine):
             for replica in (self.follower, new)
         ]
         assert written[0].equals(written[1])
+
+    @rule(data=st.data())
+    def peek(self, data: st.DataObject) -> None:
+        """Some key groups are followed, some of them read; the others are as good later."""
+        every = st.sets(st.integers(0, self.location.key_groups - 1), min_size=1)
+        followed = data.draw(every, "followed")
+        self.location.follow(self.follower, np.asarray(sorted(followed)))
+        read = np.asarray(sorted(followed & data.draw(every, "read")), np.int64)
+        keys = [
+            k for k in self.oracle if groups_of(words([k[0]]), self.location.key_groups) in read
+        ]
+        assert to_state(self.follower.read(read)) == {key: self.oracle[key] for key in keys}
 
     @rule(data=st.data())
     def split(self, data: st.DataObject) -> None:

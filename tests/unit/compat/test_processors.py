@@ -181,6 +181,21 @@ def test_what_fails_the_epoch(on_rows: Any, error: type[Exception], message: str
         send(on_rows)
 
 
+def test_late_rows_are_an_output_of_their_own() -> None:
+    made = harness(
+        Scripted(on_rows=lambda s, k, r: [Row(k=k[0], n=len(list(r)))]),
+        schema="k string, n long, at timestamp",
+        time_mode="eventtime",
+        event_time="at",
+    )
+    start = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    later = start + dt.timedelta(microseconds=1)
+    emitted = made.send([{"k": "a", "n": 1, "at": start}, {"k": "a", "n": 2, "at": later}])
+    assert emitted == [("a", 1)]
+    assert emitted.late() == [("a", 1, start)]
+    assert made.counters["late"] == 1
+
+
 def test_state_in_close_is_refused() -> None:
     made = harness(Scripted())
     assert made.send([ROW]) == []

@@ -23,6 +23,7 @@ from millrace.log import Journal, open_store
 from millrace.log import manifest as manifests
 from millrace.log.journal import FULL_EVERY, IDENTITY
 from millrace.log.manifest import manifest_path
+from millrace.log.retention import collect
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -201,6 +202,19 @@ def test_unknown_epochs_name_the_range(location: Location) -> None:
             location.journal.trail(Epoch(epoch))
     with pytest.raises(UnknownEpochError):
         location.journal.trail(Epoch(-1))
+
+
+def test_a_driver_that_never_committed_is_fenced_when_its_epoch_is_long_collected(
+    root: Path, location: Location
+) -> None:
+    late = Location(str(root), location.schema, location.key_groups)
+    run(location, FULL_EVERY + 3)
+    collect(location.journal, 1)
+    before = location.journal.epochs()
+    assert before[0] > 1
+    with pytest.raises(FencedError, match="another run has committed up to epoch"):
+        late.commit([], run="late")
+    assert location.journal.epochs() == before
 
 
 def test_a_manifest_of_a_newer_format(root: Path, location: Location) -> None:

@@ -85,18 +85,18 @@ def test_round_trip(store: Store, sections: list[SectionData]) -> None:
         at += described.pages
         assert (described.first, described.last) == (wrote.first, wrote.last)
         assert described.rows == wrote.rows.num_rows
-        groups, counts = segment.rows_per_group(number)
-        assert groups.tolist() == wrote.groups.tolist()
-        assert counts.tolist() == wrote.counts.tolist()
-        spans = segment.spans(number)
+        places = segment.places(number)
+        assert places.groups.tolist() == wrote.groups.tolist()
+        assert places.rows.tolist() == wrote.counts.tolist()
         read = [segment.page(described.first_page + i) for i in range(described.pages)]
         assert pa.Table.from_batches(read).equals(pa.Table.from_batches([wrote.rows]))
-        for page, batch in enumerate(read):
-            for span in spans[page]:
-                part = words(batch.column(0).to_pylist()[span.row : span.row + span.rows])
-                assert set(groups_of(part, KEY_GROUPS).tolist()) == {span.group}
-                assert segment.place(number, span.group) == (page, span)
-        assert segment.place(number, KEY_GROUPS) is None
+        for i, group in enumerate(places.groups.tolist()):
+            page = read[places.pages[i]].column(0).to_pylist()
+            part = words(page[places.starts[i] : places.starts[i] + places.rows[i]])
+            assert set(groups_of(part, KEY_GROUPS).tolist()) == {group}
+            assert places.find(group) == i
+        assert places.rows.sum() == described.rows
+        assert places.find(KEY_GROUPS) is None
 
 
 def test_another_arrow_reader_reads_it(tmp_path: Path, sections: list[SectionData]) -> None:
@@ -196,7 +196,8 @@ def test_a_section_without_rows(sections: list[SectionData]) -> None:
     segment = Segment(entry, memoryview(data), "here")
     assert entry.sections == (Section(Epoch(0), Epoch(2), "0-3", 0, 0, 0),)
     assert entry.pages == ()
-    assert segment.spans(0) == []
+    assert len(segment.places(0).groups) == 0
+    assert segment.places(0).find(0) is None
     for at in range(len(data)):
         damaged = bytearray(data)
         damaged[at] ^= 0x10

@@ -37,7 +37,7 @@ def described(log: OperatorLog) -> object:
     return (
         [piece and piece.id for piece in log.base],
         log.base_last.tolist(),
-        [(piece.id, groups.tolist()) for piece, groups in log.pieces()],
+        [(piece.id, groups.tolist()) for piece, groups in log.live().after()],
         sorted(log.segments()),
         log.rows,
         log.assignment,
@@ -52,7 +52,7 @@ def live(log: OperatorLog, group: int) -> list[tuple[int, int]]:
     """The epochs of the pieces that count for a key group, in order."""
     return [
         (piece.section.first, piece.section.last)
-        for piece, groups in log.pieces()
+        for piece, groups in log.live().after()
         if group in groups
     ]
 
@@ -89,9 +89,9 @@ def test_pieces_apply_in_order_of_what_they_end_with() -> None:
     log.apply(commit(entry(2, 0, (1, 2, {0})), entry(2, 1, (1, 2, {3}))))
     log.apply(commit(entry(3, 0, (2, 3, {0, 3}), (1, 2, {0, 3}))))
     assert live(log, 0) == live(log, 3) == [(1, 2), (2, 3)]
-    assert len(log.pieces()) == 2
-    assert [piece.section.last for piece, _ in log.pieces(after=Epoch(2))] == [2, 3]
-    assert log.pieces(after=Epoch(3)) == []
+    assert len(list(log.live().after())) == 2
+    assert [piece.section.last for piece, _ in log.live().after(Epoch(2))] == [2, 3]
+    assert list(log.live().after(Epoch(3))) == []
 
 
 @st.composite
@@ -193,5 +193,5 @@ def test_a_manifest_must_follow() -> None:
 def test_an_operator_that_has_not_committed_is_empty() -> None:
     log = Trail(KEY_GROUPS).operator(OPERATOR)
     assert log.segments() == {}
-    assert log.pieces() == []
+    assert list(log.live().after()) == []
     assert np.all(log.base_last == 0)

@@ -47,6 +47,7 @@ def harness(processor: Any, output: str = "k string, total double, n long") -> H
 
 def test_values_equal_a_dict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "RUN_PIECES", 4)
+    monkeypatch.setattr(merging, "LOG_PIECES", 0)
     monkeypatch.setattr(merging, "MERGE_RATIO", 0.5)
     chance = random.Random(3)
     tested = harness(Sums())
@@ -169,7 +170,7 @@ def setting(name: str, values: Any) -> Any:
         (lambda batch, state: state.numpy("m"), StateAccessError, "'m'"),
         (lambda batch, state: batch.numpy("nope"), ProcessorError, "KeyError"),
         (lambda batch, state: 1 / 0, ProcessorError, "2 rows and 2 keys"),
-        (lambda batch, state: 5, StateTypeError, "returned int"),
+        (lambda batch, state: 5, StateTypeError, "given as int"),
         (lambda batch, state: {"k": ["a"]}, StateTypeError, "no column 'total'"),
         (lambda batch, state: {"k": [], "total": [1.0], "n": []}, StateTypeError, "lengths"),
         (lambda batch, state: {"k": [1], "total": [1.0], "n": [1]}, StateTypeError, "'k'"),

@@ -74,6 +74,8 @@ def touched(tested: Harness, processor: Large, action: Any) -> tuple[Change, str
         (lambda p: (p.s.add("new"), p.s.add("9"), len(p.s)), "s", (True, False, SIZE + 1)),
         (lambda p: (p.s.discard("9"), "9" in p.s), "s", (True, False)),
         (lambda p: p.fading.append(1), "fading", None),
+        (lambda p: (p.fading.append(7), p.fading[-3:])[1], "fading", [SIZE - 2, SIZE - 1, 7]),
+        (lambda p: (p.fading.append(7), len(p.fading), p.fading[9])[1:], "fading", (SIZE + 1, 9)),
         (lambda p: p.alarm.cancel("7"), "timers.event", True),
     ],
 )
@@ -101,6 +103,63 @@ def test_touching_one_entry_reads_and_writes_one(
     assert change.tables.keys() == {"", table}
     assert change.tables[table].rows.num_rows == 1
     assert max(gathered) <= 3
+
+
+def test_elements_of_a_large_list_expire_without_a_look_at_those_that_have_not(
+    filled: tuple[Harness, Large], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested, processor = filled
+    tested.advance_time(mr.minutes(30))
+    processor.action = lambda p: p.fading.extend(range(1000, 1000 + SIZE))
+    tested.send([{"k": 1, "fill": False}])
+    tested.advance_time(mr.minutes(30))
+    gathered: list[int] = []
+    gather = Replica.gather
+
+    def counting(self: Replica, addresses: Any, names: list[str]) -> Any:
+        gathered.append(len(addresses))
+        return gather(self, addresses, names)
+
+    monkeypatch.setattr(Replica, "gather", counting)
+    processor.action = lambda p: (len(p.fading), p.fading[0], p.fading[-2:])
+    emitted = tested.send([{"k": 1, "fill": False}])
+    assert emitted == [(repr((SIZE, 1000, [SIZE + 998, SIZE + 999])),)]
+    assert sum(gathered) < 100
+    assert tested.counters["expired"] == SIZE
+    monkeypatch.undo()
+    assert tested.send([{"k": 1, "fill": False}]) == emitted
+    tested.advance_time(mr.minutes(30))
+    processor.action = lambda p: (len(p.fading), p.fading.get())
+    assert tested.send([{"k": 1, "fill": False}]) == [("(0, [])",)]
+
+
+def test_an_element_that_was_set_again_outlives_those_behind_it(
+    filled: tuple[Harness, Large],
+) -> None:
+    tested, processor = filled
+    tested.advance_time(mr.minutes(30))
+    processor.action = lambda p: p.fading.__setitem__(700, -1)
+    tested.send([{"k": 1, "fill": False}])
+    tested.reopen()
+    tested.advance_time(mr.minutes(30))
+    processor.action = lambda p: (len(p.fading), p.fading[0], list(p.fading))
+    assert tested.send([{"k": 1, "fill": False}]) == [("(1, -1, [-1])",)]
+
+
+def test_a_clock_that_was_set_back_makes_elements_expire_out_of_order(
+    filled: tuple[Harness, Large],
+) -> None:
+    tested, processor = filled
+    tested.advance_time(-mr.minutes(30))
+    processor.action = lambda p: p.fading.append(-1)
+    tested.send([{"k": 1, "fill": False}])
+    tested.reopen()
+    tested.advance_time(mr.minutes(60))
+    processor.action = lambda p: (len(p.fading), p.fading[-1])
+    assert tested.send([{"k": 1, "fill": False}]) == [(repr((SIZE, SIZE - 1)),)]
+    tested.advance_time(mr.minutes(30))
+    processor.action = lambda p: (len(p.fading), list(p.fading))
+    assert tested.send([{"k": 1, "fill": False}]) == [("(0, [])",)]
 
 
 def test_a_large_collection_can_be_read_whole(filled: tuple[Harness, Large]) -> None:

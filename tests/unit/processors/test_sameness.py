@@ -104,6 +104,7 @@ def test_neither_shards_nor_merges_nor_restarts_nor_sizes_show(
     ]:
         monkeypatch.setattr(tables, "WHOLE", whole)
         monkeypatch.setattr(merging, "RUN_PIECES", runs)
+        monkeypatch.setattr(merging, "LOG_PIECES", 0)
         monkeypatch.setattr(merging, "MERGE_RATIO", ratio)
         assert outcome(rows, shards, reopen) == expected
 

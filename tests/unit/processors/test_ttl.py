@@ -41,6 +41,7 @@ def test_rows_that_were_written_are_there_or_were_counted(
     monkeypatch.setattr(tables, "WHOLE", whole)
     monkeypatch.setattr(merging, "MERGE_RATIO", 0.4)
     monkeypatch.setattr(merging, "RUN_PIECES", 6)
+    monkeypatch.setattr(merging, "LOG_PIECES", 0)
     chance = random.Random(whole + shards)
     tested = Harness(
         Fading(), key="k", schema="k long, kind string, n long", output="m long, s long, xs long",

@@ -36,6 +36,7 @@ def test_due_rows_equal_those_found_by_looking_at_all(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merging, "RUN_PIECES", 4)
+    monkeypatch.setattr(merging, "LOG_PIECES", 0)
     chance = random.Random(seed)
     location = Location(f"memory://due-{seed}", SCHEMA)
     index = DueIndex("time")

@@ -123,6 +123,7 @@ def related_owners() -> list[tuple[int, int]]:
 @pytest.mark.parametrize("seed", range(4))
 def test_scans_equal_a_dict_of_dicts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "RUN_PIECES", 5)
+    monkeypatch.setattr(merging, "LOG_PIECES", 0)
     chance = random.Random(seed)
     owned = Owned(related_owners())
     every = list(range(len(owned.hi)))

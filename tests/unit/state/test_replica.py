@@ -57,6 +57,7 @@ def test_a_run_does_not_swallow_a_large_delta_of_another_shard(
     """Shard 0 wrote a run over many epochs, shard 1 a large delta in the middle of them. After both
     are united, a run that begins where shard 0's began must hold shard 1's delta as well."""
     monkeypatch.setattr(merging, "RUN_PIECES", 3)
+    monkeypatch.setattr(merging, "LOG_PIECES", 0)
     monkeypatch.setattr(merging, "RUN_ROWS", 8)
     monkeypatch.setattr(merging, "MERGE_RATIO", 1e9)
     two, one = Assignment.even(4, 2), Assignment.even(4, 1)
@@ -86,6 +87,7 @@ def test_runs_of_two_shards_together_retire_the_pieces_they_share(
     """Deltas written by one shard, then taken over by two: each rewrites its half once, not in
     every epoch from then on."""
     monkeypatch.setattr(merging, "RUN_PIECES", 4)
+    monkeypatch.setattr(merging, "LOG_PIECES", 0)
     monkeypatch.setattr(merging, "MERGE_RATIO", 1e9)
     one, two = Assignment.even(4, 1), Assignment.even(4, 2)
     left, right = key_in(0, 1), key_in(3, 2)
@@ -93,7 +95,7 @@ def test_runs_of_two_shards_together_retire_the_pieces_they_share(
         location.step({left: (n,), right: (n,)}, one)
     for n in range(4, 16):
         location.step({left: (n,), right: (n,)}, two)
-        live = location.trail.operator("table").pieces()  # type: ignore[arg-type]
+        live = list(location.trail.operator("table").live().after())  # type: ignore[arg-type]
         per_group = [sum(g in groups for _, groups in live) for g in range(4)]
         assert max(per_group) <= 4
     assert location.state() == {left: (15,), right: (15,)}
@@ -104,12 +106,13 @@ def test_deltas_of_one_epoch_may_become_a_run(
 ) -> None:
     """Four shards wrote one epoch; their single successor unites their deltas, once."""
     monkeypatch.setattr(merging, "RUN_PIECES", 4)
+    monkeypatch.setattr(merging, "LOG_PIECES", 0)
     monkeypatch.setattr(merging, "MERGE_RATIO", 1e9)
     keys = [key_in(group, group) for group in range(4)]
     location.step(dict.fromkeys(keys, (0,)))
     location.step(dict.fromkeys(keys, (1,)), Assignment.even(4, 4))
     location.step({keys[0]: (2,)})
-    pieces = location.trail.operator("table").pieces()  # type: ignore[arg-type]
+    pieces = list(location.trail.operator("table").live().after())  # type: ignore[arg-type]
     assert len(pieces) == 2
     assert location.state() == {keys[0]: (2,), **dict.fromkeys(keys[1:], (1,))}
 
@@ -119,6 +122,7 @@ def test_what_a_run_replaces_no_longer_counts_as_logged(
 ) -> None:
     """A worker that saw every delta and one that saw only the run plan the same merges."""
     monkeypatch.setattr(merging, "RUN_PIECES", 4)
+    monkeypatch.setattr(merging, "LOG_PIECES", 0)
     old = location.replica()
     keys = [fingerprint(k) for k in range(20)]
     location.step(dict.fromkeys(keys, (0,)))
@@ -145,6 +149,7 @@ def test_a_failed_follow_leaves_no_trace(location: Location) -> None:
     """A page is damaged while a replica catches up, and repaired before it tries again."""
     grown(location, 3)
     replica = location.follow(location.replica())
+    replica.read(location.every)
     state = location.state()
     more = {fingerprint(k): (-k,) for k in range(40)}
     location.step(more)
@@ -156,11 +161,63 @@ def test_a_failed_follow_leaves_no_trace(location: Location) -> None:
     damaged = bytearray(whole)
     damaged[offset + length // 2] ^= 1
     path.write_bytes(damaged)
-    with pytest.raises(CorruptSegmentError, match="page"):
-        location.follow(replica)
-    path.write_bytes(whole)
     location.follow(replica)
+    for _ in range(2):
+        with pytest.raises(CorruptSegmentError, match="page"):
+            replica.read(location.every)
+    path.write_bytes(whole)
     assert to_state(replica.read(location.every)) == state
+
+
+def test_following_maps_and_touching_indexes(location: Location) -> None:
+    """What a key group costs is paid when it is read, and only for that key group."""
+    state = grown(location, 6)
+    replica = location.follow(location.replica())
+    assert (replica.heap_bytes, replica.mapped_bytes) == (0, 0)
+    rows = to_state(replica.read(np.asarray([2])))
+    mine = groups_of(words(hi for hi, _ in state), 4) == 2
+    assert rows == {k: v for (k, v), here in zip(state.items(), mine, strict=True) if here}
+    assert replica.held().tolist() == [0, 1, 2, 3]
+    assert replica.warm().tolist() == [2]
+    one = replica.heap_bytes
+    replica.touch(np.asarray([2]))
+    assert replica.heap_bytes == one
+    replica.touch(location.every)
+    assert replica.heap_bytes > 2 * one
+    assert to_state(replica.read(location.every)) == state
+
+
+def test_a_replica_stays_at_its_version_when_the_log_goes_on(location: Location) -> None:
+    """Key groups that are touched late are read as of the version that was followed."""
+    then = grown(location, 4)
+    replica = location.follow(location.replica())
+    grown(location, 4, keys=60)
+    assert location.state() != then
+    assert to_state(replica.read(location.every)) == then
+
+
+def test_files_that_are_collected_after_following_are_not_missed(location: Location) -> None:
+    then = grown(location, 8)
+    replica = location.follow(location.replica())
+    for entry in location.trail.segments():
+        Path(location.store.local_path(entry.path) or "").unlink()
+    assert to_state(replica.read(location.every)) == then
+
+
+def test_key_groups_that_are_not_followed_on_stay_where_they_were_read(
+    location: Location,
+) -> None:
+    then = grown(location, 4)
+    replica = location.follow(location.replica())
+    replica.touch(np.asarray([3]))
+    grown(location, 3, keys=60)
+    location.follow(replica, np.asarray([0]))
+    # Key groups 1 and 2 were followed, but never read: there is nothing to keep.
+    assert replica.held().tolist() == [0, 3]
+    assert replica.lag(3) == 3
+    rows = to_state(replica.read(np.asarray([3])))
+    mine = groups_of(words(hi for hi, _ in then), 4) == 3
+    assert rows == {k: v for (k, v), here in zip(then.items(), mine, strict=True) if here}
 
 
 def test_a_missing_segment_is_named(location: Location) -> None:
@@ -205,6 +262,7 @@ def test_large_groups_are_found_through_the_directory(tmp_path: Path, key_groups
 def test_key_groups_can_be_forgotten_and_taken_again(location: Location) -> None:
     state = grown(location, 5)
     replica = location.follow(location.replica())
+    replica.read(location.every)
     replica.forget(np.asarray([1, 2]))
     assert replica.held().tolist() == [0, 3]
     grown_more = {fingerprint(k): (k,) for k in range(10)}

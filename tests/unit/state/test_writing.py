@@ -37,6 +37,7 @@ def over_at(now: int) -> object:
 def test_expired_rows_disappear_and_are_counted(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "MERGE_RATIO", 0.5)
     monkeypatch.setattr(merging, "RUN_PIECES", 5)
+    monkeypatch.setattr(merging, "LOG_PIECES", 0)
     chance = random.Random(seed)
     location = Location(f"memory://sweep-{seed}", SCHEMA)
     replica = location.replica()

@@ -41,21 +41,13 @@ def common_settings(workdir: Path, memory: str) -> dict[str, str]:
     }
 
 
-class Engine(abc.ABC):
-    """One peer. The methods `do_*` are what the benchmark can ask for."""
+class Queries:
+    """A session and its queries. The methods `do_*` are what the benchmark can ask for."""
 
     def __init__(self, spark: SparkSession, workdir: Path) -> None:
         self.spark = spark
         self.workdir = workdir
         spark.sparkContext.setLogLevel("ERROR")
-
-    @abc.abstractmethod
-    def start(self, source: DataFrame, folder: Path, trigger: dict[str, Any]) -> StreamingQuery:
-        """Start a keyed count over `source` from the checkpoint in `folder`."""
-
-    @abc.abstractmethod
-    def table(self, folder: Path) -> pa.Table:
-        """The counts in `folder`: columns `key` and `n`, both 64-bit integers."""
 
     def parts(self, query: StreamingQuery, batch: int) -> dict[str, float]:
         """More about where a batch's time went, in milliseconds."""
@@ -68,17 +60,11 @@ class Engine(abc.ABC):
         """Spark's version; who asks waits for the session to start."""
         return self.spark.version
 
-    def do_once(self, name: str, rows: int, keys: int, key: str) -> dict[str, Any]:
-        """Exactly one epoch."""
-        query = self.start(self._source(rows, keys, key), self.folder(name), {"availableNow": True})
-        query.awaitTermination()
-        return self._epochs(query)[-1]
+    def close(self) -> None:
+        self.spark.stop()
 
-    def do_run(
-        self, name: str, rows: int, keys: int, warm: int, epochs: int
-    ) -> list[dict[str, Any]]:
-        """Epochs back to back; the first `warm` of them are not part of the answer."""
-        query = self.start(self._source(rows, keys, "hash"), self.folder(name), {})
+    def _drive(self, query: StreamingQuery, warm: int, epochs: int) -> list[dict[str, Any]]:
+        """Let a query run epochs back to back; the first `warm` are not part of the answer."""
         try:
             while query.isActive:
                 last = query.lastProgress
@@ -91,6 +77,54 @@ class Engine(abc.ABC):
         if error is not None:
             raise error
         return self._epochs(query)[warm : warm + epochs]
+
+    def _numbers(self, query: StreamingQuery) -> list[int]:
+        return [p["batchId"] for p in query.recentProgress if p["numInputRows"]]
+
+    def _epochs(self, query: StreamingQuery) -> list[dict[str, Any]]:
+        epochs = []
+        for progress in query.recentProgress:
+            if not progress["numInputRows"]:
+                continue
+            durations = dict(progress["durationMs"])
+            states = progress["stateOperators"]
+            batch = progress["batchId"]
+            epochs.append(
+                {
+                    "batch": batch,
+                    "rows": progress["numInputRows"],
+                    "ms": float(durations.pop("triggerExecution")),
+                    "parts": {**durations, **self.parts(query, batch)},
+                    "state_rows": states[0]["numRowsTotal"] if states else None,
+                    "end": _end_offset(progress),
+                }
+            )
+        return epochs
+
+
+class Engine(Queries, abc.ABC):
+    """One peer of the keyed count."""
+
+    @abc.abstractmethod
+    def start(self, source: DataFrame, folder: Path, trigger: dict[str, Any]) -> StreamingQuery:
+        """Start a keyed count over `source` from the checkpoint in `folder`."""
+
+    @abc.abstractmethod
+    def table(self, folder: Path) -> pa.Table:
+        """The counts in `folder`: columns `key` and `n`, both 64-bit integers."""
+
+    def do_once(self, name: str, rows: int, keys: int, key: str) -> dict[str, Any]:
+        """Exactly one epoch."""
+        query = self.start(self._source(rows, keys, key), self.folder(name), {"availableNow": True})
+        query.awaitTermination()
+        return self._epochs(query)[-1]
+
+    def do_run(
+        self, name: str, rows: int, keys: int, warm: int, epochs: int
+    ) -> list[dict[str, Any]]:
+        """Epochs back to back; the first `warm` of them are not part of the answer."""
+        query = self.start(self._source(rows, keys, "hash"), self.folder(name), {})
+        return self._drive(query, warm, epochs)
 
     def do_state(self, name: str, path: str) -> int:
         """Write the counts to a Parquet file, sorted by key; returns how many there are."""
@@ -117,9 +151,6 @@ class Engine(abc.ABC):
         pq.write_table(table.cast(COUNTS), path)
         return int(table.num_rows)
 
-    def close(self) -> None:
-        self.spark.stop()
-
     def _source(self, rows: int, keys: int, key: str) -> DataFrame:
         return (
             self.spark.readStream.format("rate-micro-batch")
@@ -128,29 +159,6 @@ class Engine(abc.ABC):
             .load()
             .selectExpr(f"{KEYS[key].format(keys=keys)} AS key")
         )
-
-    def _numbers(self, query: StreamingQuery) -> list[int]:
-        return [p["batchId"] for p in query.recentProgress if p["numInputRows"]]
-
-    def _epochs(self, query: StreamingQuery) -> list[dict[str, Any]]:
-        epochs = []
-        for progress in query.recentProgress:
-            if not progress["numInputRows"]:
-                continue
-            durations = dict(progress["durationMs"])
-            states = progress["stateOperators"]
-            batch = progress["batchId"]
-            epochs.append(
-                {
-                    "batch": batch,
-                    "rows": progress["numInputRows"],
-                    "ms": float(durations.pop("triggerExecution")),
-                    "parts": {**durations, **self.parts(query, batch)},
-                    "state_rows": states[0]["numRowsTotal"] if states else None,
-                    "end": _end_offset(progress),
-                }
-            )
-        return epochs
 
 
 COUNTS = pa.schema([("key", pa.int64()), ("n", pa.int64())])

@@ -30,6 +30,14 @@ def make_engine(kind: str, workdir: Path, memory: str) -> Servant:
         from millrace.bench._peers.tws import TransformWithStateEngine
 
         return TransformWithStateEngine(workdir, memory)
+    if kind == "millrace_processing":
+        from millrace.bench._peers.processing import MillraceProcessing
+
+        return MillraceProcessing(workdir, memory)
+    if kind == "spark_processing":
+        from millrace.bench._peers.processing import SparkProcessing
+
+        return SparkProcessing(workdir, memory)
     if kind in ("millrace_cluster", "spark_cluster"):
         from millrace.bench._peers.clusters import MillraceCluster, SparkCluster
 

@@ -10,19 +10,56 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 import millrace as mr
-from millrace.bench._peers.engine import COUNTS, PARTITIONS, Engine, common_settings
+from millrace.bench._peers.engine import COUNTS, PARTITIONS, Engine, Queries, common_settings
 
 OPERATOR = "counts"
 
 
-class MillraceEngine(Engine):
+class MillraceQueries(Queries):
+    """Queries of Millrace, whose epochs come with the operator's own report."""
+
+    operator = OPERATOR
+
+    def __init__(self, name: str, workdir: Path, memory: str) -> None:
+        settings = common_settings(workdir, memory)
+        super().__init__(mr.session(name, "local[2]", settings), workdir)
+        self._query: mr.Query | None = None
+        self._reports: dict[int, dict[str, Any]] = {}
+
+    def parts(self, query: StreamingQuery, batch: int) -> dict[str, float]:
+        report = self._report(batch)
+        if report is None:
+            return {}
+        operator = report["operators"][self.operator]
+        return {
+            **{f"phase.{k}": v * 1000 for k, v in report["phases"].items()},
+            **{f"shard.{k}": v * 1000 for k, v in operator["shard_seconds"].items()},
+        }
+
+    def _epochs(self, query: StreamingQuery) -> list[dict[str, Any]]:
+        assert self._query is not None
+        self._reports = {r["batch_id"]: r for r in self._query.recent_progress()}
+        epochs = super()._epochs(query)
+        for epoch in epochs:
+            report = self._report(epoch["batch"])
+            if report is not None:
+                operator = report["operators"][self.operator]
+                epoch["epoch"] = report["epoch"]
+                epoch["state_rows"] = operator["num_rows_total"]
+                epoch["changed"] = operator["num_rows_updated"]
+                epoch["segment_bytes"] = operator["bytes_written"]
+                epoch["merged"] = operator["merged_rows"]
+        return epochs
+
+    def _report(self, batch: int) -> dict[str, Any] | None:
+        return self._reports.get(batch)
+
+
+class MillraceEngine(MillraceQueries, Engine):
     """`millrace`."""
 
     def __init__(self, workdir: Path, memory: str) -> None:
-        settings = common_settings(workdir, memory)
-        super().__init__(mr.session("millrace", "local[2]", settings), workdir)
-        self._query: mr.Query | None = None
-        self._reports: dict[int, dict[str, Any]] = {}
+        super().__init__("millrace", workdir, memory)
 
     def start(self, source: DataFrame, folder: Path, trigger: dict[str, Any]) -> StreamingQuery:
         self._query = (
@@ -42,31 +79,3 @@ class MillraceEngine(Engine):
 
     def table(self, folder: Path) -> pa.Table:
         return mr.open(str(folder)).to_arrow(OPERATOR).cast(COUNTS)
-
-    def parts(self, query: StreamingQuery, batch: int) -> dict[str, float]:
-        report = self._report(batch)
-        if report is None:
-            return {}
-        operator = report["operators"][OPERATOR]
-        return {
-            **{f"phase.{k}": v * 1000 for k, v in report["phases"].items()},
-            **{f"shard.{k}": v * 1000 for k, v in operator["shard_seconds"].items()},
-        }
-
-    def _epochs(self, query: StreamingQuery) -> list[dict[str, Any]]:
-        assert self._query is not None
-        self._reports = {r["batch_id"]: r for r in self._query.recent_progress()}
-        epochs = super()._epochs(query)
-        for epoch in epochs:
-            report = self._report(epoch["batch"])
-            if report is not None:
-                operator = report["operators"][OPERATOR]
-                epoch["epoch"] = report["epoch"]
-                epoch["state_rows"] = operator["num_rows_total"]
-                epoch["changed"] = operator["num_rows_updated"]
-                epoch["segment_bytes"] = operator["bytes_written"]
-                epoch["merged"] = operator["merged_rows"]
-        return epochs
-
-    def _report(self, batch: int) -> dict[str, Any] | None:
-        return self._reports.get(batch)

@@ -33,9 +33,6 @@ from millrace.state.writing import compose_segment
 INDEX_BUDGET = 2 * 2**30
 """What a query's `memory` is by default."""
 
-QUIET = 8
-"""So many epochs without a merge are a stretch, and not a gap between two."""
-
 Words = npt.NDArray[np.uint64]
 
 
@@ -59,14 +56,11 @@ class StateLog:
         return epochs
 
     def do_until_merging(self, at_most: int) -> int:
-        """Epochs until, after a stretch without, one merges again: when the log is longest."""
-        epochs = quiet = 0
-        while True:
-            merged = self._aging.epoch()["merged"]
+        """Epochs until one merges a key group; returns how many it took."""
+        epochs = 0
+        while not self._aging.epoch()["merged"]:
             epochs = _one_more(epochs, at_most)
-            if merged and quiet >= QUIET:
-                return epochs
-            quiet = 0 if merged else quiet + 1
+        return epochs
 
     def do_measure(self, epochs: int) -> dict[str, Any]:
         """Some epochs, and what they wrote."""

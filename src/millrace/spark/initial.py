@@ -8,12 +8,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from millrace.compat.operator import IS_INITIAL
 from millrace.keygroups import Assignment
 from millrace.keygroups.fingerprint import fingerprint
 from millrace.log.segment import HI, LO
 from millrace.operators.aggregate import PART, Key
-from millrace.processors.rows import EVENT
+from millrace.processors.rows import EVENT, IS_INITIAL
+from millrace.spark.broadcast import BroadcastRouter, Side, no_side_columns, side_columns
 from millrace.spark.exchange import RowExchange
 
 
@@ -29,12 +29,16 @@ class InitialExchange(RowExchange):
         initial_keys: Sequence[Column],
         initial_fields: Sequence[Key],
         columns: Sequence[Column],
+        sides: Sequence[Side] = (),
     ) -> None:
         super().__init__(keys, [column for column, _ in fields], event_time)
         none = [
             F.lit(None).cast(field.type).alias(f"_i{i}") for i, field in enumerate(initial_fields)
         ]
-        self._columns = [*self._columns, *none, F.lit(False).alias(IS_INITIAL)]
+        self._columns = [*self._columns, *side_columns(sides), *none]
+        self._columns.append(F.lit(False).alias(IS_INITIAL))
+        if sides:
+            self._router = BroadcastRouter(sides)
         typed = [
             (column.cast(data_type), data_type)
             for column, (_, data_type) in zip(initial_keys, keys, strict=True)
@@ -45,6 +49,7 @@ class InitialExchange(RowExchange):
         selected += [F.lit(None).cast(t).alias(f"_c{i}") for i, (_, t) in enumerate(fields)]
         if event_time is not None:
             selected.append(F.lit(None).cast("long").alias(EVENT))
+        selected += no_side_columns(sides)
         selected += [column.alias(f"_i{i}") for i, column in enumerate(columns)]
         self._initial = initial.select(*selected, F.lit(True).alias(IS_INITIAL))
 

@@ -1,0 +1,104 @@
+"""`millrace check` and `millrace gc`: look after a location's files."""
+
+from __future__ import annotations
+
+import json as json_
+from dataclasses import asdict
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from millrace.errors import MillraceError
+from millrace.log import Journal, open_store
+from millrace.log.inspection import Inspection, inspect
+from millrace.log.retention import collect, doomed
+
+SHOWN = 20
+"""Files that are listed one by one."""
+
+
+class _Failure(click.ClickException):
+    """An error without a traceback; the exit code is 1."""
+
+
+@click.command(epilog="Example: millrace check /data/totals")
+@click.argument("location")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check(location: str, as_json: bool) -> None:
+    """Read a whole location and say what is reachable, damaged, or not needed.
+
+    The exit code is 1 if something that a retained epoch needs is damaged.
+    """
+    try:
+        journal = Journal.open(open_store(location))
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("reading segments", total=None)
+
+            def tell(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total)
+
+            found = inspect(journal, tell)
+    except MillraceError as error:
+        raise _Failure(str(error)) from error
+    click.echo(json_.dumps(asdict(found)) if as_json else described(found))
+    if not found.is_sound:
+        raise SystemExit(1)
+
+
+def described(found: Inspection) -> str:
+    """What a look found, for people."""
+    if found.epochs is None:
+        lines = [f"{found.location}: no committed epoch yet"]
+    else:
+        first, last = found.epochs
+        lines = [
+            f"{found.location}: epochs {first} to {last}, {found.segments} segments, "
+            f"{found.bytes / 1e6:.1f} MB read and right",
+            f"readable: {len(found.readable)} of {last - first + 1} epochs"
+            + (f", the last is {found.readable[-1]}" if found.readable else ""),
+        ]
+    for damage in found.damaged:
+        first, last = damage.epochs
+        needed = f"needed by epochs {first} to {last}"
+        lines.append(f"DAMAGED {damage.path} ({needed}): {damage.problem}")
+    for what, paths in (
+        ("not needed; `millrace gc` removes them", found.orphans),
+        ("of an epoch that is not committed", found.unfinished),
+        ("not Millrace's", found.strangers),
+    ):
+        if paths:
+            lines.append(f"{len(paths)} files {what}:")
+            lines += [f"  {path}" for path in paths[:SHOWN]]
+            if len(paths) > SHOWN:
+                lines.append(f"  and {len(paths) - SHOWN} more")
+    lines.append("sound" if found.is_sound else "NOT SOUND")
+    return "\n".join(lines)
+
+
+@click.command(epilog="Example: millrace gc /data/totals --retain 20 --dry-run")
+@click.argument("location")
+@click.option("--retain", default=100, show_default=True, help="Epochs that stay readable.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def gc(location: str, retain: int, dry_run: bool, as_json: bool) -> None:
+    """Forget old epochs, and remove files that no retained epoch needs.
+
+    Safe while the query runs: files of epochs that are not committed yet are left alone.
+    """
+    if retain < 1:
+        raise _Failure(f"--retain {retain}: at least one epoch has to stay readable.")
+    try:
+        journal = Journal.open(open_store(location))
+        if dry_run:
+            epochs, segments = doomed(journal, retain)
+            swept = {"manifests": len(epochs), "segments": len(segments)}
+        else:
+            swept = asdict(collect(journal, retain))
+    except MillraceError as error:
+        raise _Failure(str(error)) from error
+    verb = "would remove" if dry_run else "removed"
+    if as_json:
+        click.echo(json_.dumps({**swept, "dry_run": dry_run}))
+    else:
+        click.echo(f"{verb} {swept['manifests']} manifests and {swept['segments']} segments")

@@ -1,0 +1,1 @@
+"""State that does not belong to a key: broadcast state and task state."""

@@ -1,0 +1,202 @@
+"""A query on real executors that is rescaled, moved, drained and killed at by a seeded schedule.
+
+python -m tests.faults.moving LOCATION OUTPUT SEED ACTIONS STRATEGIES [MASTER]
+
+Prints one line of JSON: what was done, and whether state and all outputs equal what plain Python
+makes of the same input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+import millrace as mr
+from millrace.api.query import Query
+from millrace.errors import MoveError
+
+EXECUTORS = 3
+ROWS = 3000
+KEYS = 997
+KEY_GROUPS = 32
+
+
+def executor_pids(app: str) -> dict[str, int]:
+    """Executor name -> process id, of one application."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if "--executor-id" in words and app in words:
+                name = words[words.index("--executor-id") + 1]
+                found[f"executor-{name}"] = int(folder.name)
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one."""
+    parents: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                stat = (folder / "stat").read_text()
+            except OSError:
+                continue
+            parent = int(stat.rsplit(")", 1)[1].split()[1])
+            parents.setdefault(parent, []).append(int(folder.name))
+    found, todo = [], [pid]
+    while todo:
+        children = parents.get(todo.pop(), [])
+        found += children
+        todo += children
+    return found
+
+
+def kill(pids: list[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+class Schedule:
+    """Seeded actions on a running query."""
+
+    def __init__(self, query: Query, app: str, seed: int, strategies: list[str]) -> None:
+        self._query = query
+        self._app = app
+        self._random = random.Random(seed)
+        self._strategies = strategies
+        self.done: list[str] = []
+        self.moves: list[Any] = []
+
+    def step(self) -> None:
+        action = self._random.choice(
+            ["rescale", "rescale", "rescale", "move", "drain", "kill executor", "kill workers"]
+        )
+        strategy = self._random.choice(self._strategies)
+        executors = self._query.executors()
+        victim = self._random.choice(executors)
+        if action == "rescale":
+            shards = self._random.randint(1, EXECUTORS + 1)
+            self.moves.append(self._query.rescale(shards, strategy=strategy))
+            self.done.append(f"rescale {shards} {strategy}")
+        elif action == "move":
+            groups = self._random.sample(range(KEY_GROUPS), 5)
+            self.moves.append(self._query.move(groups, victim, strategy=strategy))
+            self.done.append(f"move {groups} {victim} {strategy}")
+        elif action == "drain" and len(executors) > 1:
+            self.moves.append(self._query.drain(victim))
+            self.moves.append(self._query.undrain(victim))
+            self.done.append(f"drain {victim}")
+        elif action == "kill executor":
+            kill([executor_pids(self._app)[victim]])
+            self.done.append(f"kill {victim}")
+        elif action == "kill workers":
+            kill(descendants(executor_pids(self._app)[victim]))
+            self.done.append(f"kill the workers of {victim}")
+
+
+def expected(batches: int) -> tuple[dict[int, tuple[int, int]], dict[int, dict[int, Any]]]:
+    """The final state, and the output of every batch."""
+    state: dict[int, tuple[int, int]] = {}
+    outputs: dict[int, dict[int, Any]] = {}
+    for batch in range(batches):
+        changed = {}
+        for value in range(batch * ROWS, (batch + 1) * ROWS):
+            n, total = state.get(value % KEYS, (0, 0))
+            changed[value % KEYS] = state[value % KEYS] = (n + 1, total + value)
+        outputs[batch] = changed
+    return state, outputs
+
+
+def main() -> None:
+    location, output, seed, actions, strategies, *master = sys.argv[1:]
+    spark = mr.session(
+        "millrace-moving",
+        master=master[0] if master else f"local-cluster[{EXECUTORS},1,1024]",
+        config={
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "512m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.memory": "512m",
+            # Kills come faster here than a real cluster would forgive.
+            "spark.task.maxFailures": "16",
+            "spark.deploy.maxExecutorRetries": "-1",
+        },
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    source = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", ROWS)
+        .option("numPartitions", 2)
+        .load()
+        .selectExpr(f"value % {KEYS} as k", f"value div {ROWS} as batch", "value")
+    )
+    query = (
+        mr.stream(source)
+        .key_by("k")
+        .aggregate(n=mr.count(), total=mr.sum("value"), batch=mr.max("batch"), name="t")
+        .to("parquet", path=output)
+        .start(location, parallelism=2, key_groups=KEY_GROUPS, trigger="100 milliseconds")
+    )
+    schedule = Schedule(query, spark.sparkContext.applicationId, int(seed), strategies.split(","))
+
+    def epochs(number: int) -> None:
+        target = query.epoch + number
+        while query.epoch < target:
+            query.await_termination(1)
+            assert query.is_active, query.exception()
+
+    epochs(2)
+    for _ in range(int(actions)):
+        schedule.step()
+        epochs(schedule._random.randint(0, 3))
+    ended = []
+    for move in schedule.moves:
+        try:
+            ended.append(move.wait(120).state)
+        except MoveError:
+            ended.append(move.state)
+    epochs(2)
+    query.stop()
+    reader = mr.open(location)
+    assert reader.batch_id is not None
+    state, outputs = expected(reader.batch_id + 1)
+    table = reader.to_arrow("t").to_pydict()
+    found = dict(zip(table["k"], zip(table["n"], table["total"], strict=True), strict=True))
+    written: dict[int, dict[int, Any]] = {}
+    rows = pq.read_table(output).to_pylist()
+    for row in rows:
+        written.setdefault(row["batch"], {})[row["k"]] = (row["n"], row["total"])
+    report = {
+        "seed": int(seed),
+        "epochs": reader.epoch,
+        "actions": schedule.done,
+        "moves": ended,
+        "shards": [a.shards for a in query.assignment().values()],
+        "state_equal": found == state,
+        "outputs_equal": written == outputs and len(rows) == sum(map(len, outputs.values())),
+    }
+    print("RESULT " + json.dumps(report), flush=True)
+    spark.stop()
+    time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Pages are a function of the results, and the pages in the tree are those of the results in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.conftest import ROOT
+from tests.unit.bench.results import python_result, state_types_result, written
+
+from millrace.bench import BenchmarkError, Result, plots, report
+from millrace.bench._kinds import KINDS
+
+
+def test_results_come_in_the_order_of_the_pages(tmp_path: Path) -> None:
+    written(tmp_path, Result("zebra"), state_types_result(), python_result())
+    assert list(report.load(tmp_path)) == ["python", "state-types", "zebra"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not a benchmark's result"),
+        ("3", "is not a benchmark's result"),
+        ("{}", "it has no 'name'"),
+        ('{"name": "x", "equal": true}', "it has no 'figures'"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "odd.json").write_text(text)
+    with pytest.raises(BenchmarkError, match=message):
+        report.load(tmp_path)
+
+
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BenchmarkError, match="Run `millrace bench all` first"):
+        report.load(tmp_path)
+
+
+def test_the_page_has_every_benchmark_with_its_ratios_and_bars(tmp_path: Path) -> None:
+    other = Result("other")
+    other.figure("seconds.x", 0.25)
+    other.compare("they differ", False)
+    page = report.pages(written(tmp_path, python_result(), other))["benchmarks.md"]
+    assert "## python" in page
+    assert "| `python.count.pyspark_row` | 40 | 30 | yes |" in page
+    assert "| `rows_per_s.millrace.count.100k` | 200,000 |" in page
+    assert "## other" in page
+    assert "| `seconds.x` | 0.25 |" in page
+    assert "**outputs differ: the times mean nothing**" in page
+    assert "images/" not in page
+
+
+def test_the_page_of_state_types_has_all_kinds_sizes_and_measures(tmp_path: Path) -> None:
+    results = written(tmp_path, state_types_result())
+    made = report.pages(results, ["state-types.png"])
+    page = made["state-types.md"]
+    assert "![What each kind of state costs](images/state-types.png)" in page
+    for heading, _ in report.MEASURES.values():
+        assert f"## {heading}" in page
+    assert page.count("| state | 1k | 100k |") == len(report.MEASURES)
+    for n, kind in enumerate(KINDS):
+        assert f"| {kind.name} | {10 * n + 1} | {10 * n + 1} |" in page
+    assert "| list: append | 1m over 100 | 1.5 | 2,048 |" in page
+    assert "| `big.bytes.list_append.1m_over_100` | 2.5 | 2 | **no** |" in page
+    assert "(state-types.md)" in made["benchmarks.md"]
+
+
+def test_the_table_of_the_readme_has_what_there_is(tmp_path: Path) -> None:
+    results = written(tmp_path, python_result())
+    made = report.readme_table(results)
+    assert made.splitlines()[2:] == [
+        "| per-key Python, a count, rows/s | 100,000 | 200,000 "
+        "| PySpark `transformWithState`: 5,000 | 40 |",
+        "| per-key Python, sessions, rows/s | 100,000 | 200,000 "
+        "| PySpark `transformWithState`: 5,000 | 40 |",
+    ]
+    results["python"]["equal"] = False
+    assert len(report.readme_table(results).splitlines()) == 2
+
+
+def test_the_table_replaces_what_is_between_the_marks() -> None:
+    readme = f"# A\n\n{report.BEGIN}\nold\n{report.END}\n\n## B\n"
+    once = report.with_table(readme, "| new |")
+    assert "old" not in once
+    assert once.startswith(f"# A\n\n{report.BEGIN}\n\n| new |\n\n")
+    assert once.endswith(f"\n\n{report.END}\n\n## B\n")
+    assert report.with_table(once, "| new |") == once
+    with pytest.raises(BenchmarkError, match="no place for the results"):
+        report.with_table("# A\n", "| new |")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (1.4, "1.4"),
+        (0.01234, "0.0123"),
+        (41.66, "41.7"),
+        (123.4, "123"),
+        (1e6, "1,000,000"),
+    ],
+)
+def test_numbers(value: float, shown: str) -> None:
+    assert report.number(value) == shown
+
+
+def test_pictures_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the pictures need the extra `bench`")
+    results = written(tmp_path, state_types_result(), python_result())
+    names = plots.draw(results, tmp_path / "images")
+    assert sorted(names) == ["python.png", "state-types.png"]
+    for name in names:
+        assert (tmp_path / "images" / name).read_bytes().startswith(b"\x89PNG")
+    assert plots.draw({"growth": results["python"]}, tmp_path / "none") == []
+
+
+def test_the_pages_in_the_tree_are_those_of_the_results_in_it() -> None:
+    results = report.load(ROOT / "bench" / "results")
+    images = [path.name for path in (ROOT / "docs" / "images").glob("*.png")]
+    for name, text in report.pages(results, images).items():
+        assert (ROOT / "docs" / name).read_text() == text, f"run `millrace bench report`: {name}"
+    assert all(result["equal"] for result in results.values())

@@ -1,0 +1,127 @@
+"""A look at a whole location finds every damaged byte, and nothing that is right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.unit.driving import Location, fingerprint
+
+from millrace.cli import main
+from millrace.log.inspection import inspect
+from millrace.log.manifest import manifest_path
+
+SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
+EPOCHS = 9
+
+
+@pytest.fixture(scope="module")
+def location(tmp_path_factory: pytest.TempPathFactory) -> Location:
+    made = Location(str(tmp_path_factory.mktemp("inspection") / "location"), SCHEMA, 4)
+    for epoch in range(1, EPOCHS + 1):
+        made.step({fingerprint(k): (epoch, str(k)) for k in range(epoch % 3, 60, 3)})
+    return made
+
+
+def files(location: Location) -> list[str]:
+    return [*location.store.list("segments"), *location.store.list("manifests")]
+
+
+def test_a_location_that_is_right(location: Location) -> None:
+    found = inspect(location.journal)
+    assert found.is_sound
+    assert found.readable == list(range(1, EPOCHS + 1))
+    assert found.segments == len(location.store.list("segments"))
+    assert not found.orphans + found.unfinished + found.strangers
+
+
+@settings(
+    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(st.data())
+def test_any_flipped_byte_is_found_and_named(location: Location, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(files(location)))
+    full = Path(location.store.url) / path
+    content = full.read_bytes()
+    at = data.draw(st.integers(0, len(content) - 1))
+    bit = data.draw(st.integers(0, 7))
+    try:
+        full.write_bytes(content[:at] + bytes([content[at] ^ (1 << bit)]) + content[at + 1 :])
+        found = inspect(location.journal)
+    finally:
+        full.write_bytes(content)
+    assert path in [damage.path for damage in found.damaged]
+    for damage in found.damaged:
+        assert not set(range(damage.epochs[0], damage.epochs[1] + 1)) & set(found.readable)
+
+
+@settings(
+    max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(st.data())
+def test_a_file_cut_short_or_missing_is_found(location: Location, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(files(location)))
+    full = Path(location.store.url) / path
+    content = full.read_bytes()
+    keep = data.draw(st.none() | st.integers(0, len(content) - 1))
+    if keep is None and path == manifest_path(location.epoch):
+        # Nothing says that there was an epoch after the last one.
+        keep = 0
+    try:
+        if keep is None:
+            full.unlink()
+        else:
+            full.write_bytes(content[:keep])
+        found = inspect(location.journal)
+    finally:
+        full.write_bytes(content)
+    if path.startswith("segments") or keep is not None:
+        assert path in [damage.path for damage in found.damaged]
+    else:
+        # A missing manifest shows in those that need it, or not at all if it was the first.
+        assert len(found.readable) < EPOCHS
+
+
+def test_files_that_nobody_needs(location: Location) -> None:
+    root = Path(location.store.url)
+    orphan = root / "segments/table/000000000001-0000-abc.arrow"
+    unfinished = root / "segments/table/000000000099-0000-abc.arrow"
+    stranger = root / "notes.txt"
+    for path in (orphan, unfinished, stranger):
+        path.write_bytes(b"?")
+    try:
+        found = inspect(location.journal)
+        swept = CliRunner().invoke(main, ["gc", location.store.url, "--json", "--dry-run"])
+    finally:
+        for path in (orphan, unfinished, stranger):
+            path.unlink()
+    assert found.is_sound
+    assert found.orphans == ["segments/table/000000000001-0000-abc.arrow"]
+    assert found.unfinished == ["segments/table/000000000099-0000-abc.arrow"]
+    assert found.strangers == ["notes.txt"]
+    assert json.loads(swept.output) == {"manifests": 0, "segments": 1, "dry_run": True}
+
+
+def test_the_command(location: Location, tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["check", location.store.url])
+    assert result.exit_code == 0
+    assert "sound" in result.output
+    assert f"epochs 1 to {EPOCHS}" in result.output
+    segment = location.store.list("segments")[-1]
+    full = Path(location.store.url) / segment
+    content = full.read_bytes()
+    full.write_bytes(content[:-1])
+    try:
+        result = CliRunner().invoke(main, ["check", location.store.url, "--json"])
+    finally:
+        full.write_bytes(content)
+    assert result.exit_code == 1
+    assert [damage["path"] for damage in json.loads(result.output)["damaged"]] == [segment]
+    result = CliRunner().invoke(main, ["check", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "not a Millrace location" in result.output
