@@ -90,6 +90,15 @@ class Side:
             if slope > 0 and 0 <= constant < TRIGGER:
                 self.capacity = min(self.capacity, float((TRIGGER - constant) / slope))
 
+    def warm_up(self, parallelism: int, seconds: float) -> None:
+        """Run on so many executors for a while, on a copy: what is measured is not their start."""
+        self.peer.call("copy", name=FILLED, to="warm")
+        self.start("warm", self.rate, parallelism=parallelism)
+        self.peer.call("wait_commits", name="warm", number=2, timeout=300)
+        self.peer.call("wait", seconds=seconds)
+        self.peer.call("stop")
+        self.peer.call("remove", name="warm")
+
     def set_rate(self, rate: float) -> None:
         """A whole number of rows per source, and not too ragged."""
         self.rate = max(1, int(rate) // (SOURCES * 50)) * SOURCES * 50

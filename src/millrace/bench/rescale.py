@@ -6,6 +6,9 @@ to 4, some more, back to 2, some more. Latency is by event, from its making to t
 epoch; see `_timeline`. "During" is every event some of whose latency is between the request and the
 commit of the epoch that ended the move.
 
+All executors have run shards of another location before: Python, compiled code and JIT are warm, as
+in a cluster with spare executors, and what is measured is the moving of state.
+
 Spark's own way is its aggregation on RocksDB: stop, repartition the checkpoint offline, start. It
 gets the same rate if it can take it, else half of its own capacity.
 
@@ -87,6 +90,8 @@ class Rescale:
             self._steps.step(f"{MILLRACE}: filling {size_name(options.keys)} keys")
             side = Side.open(peer, options.keys, options.many, options.store, options.few)
             self._set_rate(side, "millrace", options.offered)
+            self._steps.step(f"{MILLRACE}: warming up {options.many} executors")
+            side.warm_up(options.many, options.warm)
             for strategy in options.strategies:
                 standby = {"standby": 1} if strategy == "standby" else {}
                 self._measure(side, strategy, strategy, standby)

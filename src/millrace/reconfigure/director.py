@@ -700,9 +700,11 @@ class Director:
         busy = {e for a in self._assignments.values() for e in a.executors}
         rate = self._options.follow_bytes_per_second
         allowances = {
-            name: Allowance(BUSY_SECONDS, rate * BUSY_SECONDS)
+            name: Allowance(BUSY_SECONDS, rate * BUSY_SECONDS, polite=True)
             if behind and name in busy
-            else Allowance(IDLE_SECONDS, rate * IDLE_SECONDS if behind else float("inf"))
+            else Allowance(
+                IDLE_SECONDS, rate * IDLE_SECONDS if behind else float("inf"), polite=behind
+            )
             for name in wanted
         }
         return self._cluster.follow(version, wanted, allowances)

@@ -19,6 +19,8 @@ class Allowance:
 
     seconds: float
     bytes: float
+    polite: bool = False
+    """Whether to let everything else on its machine go first."""
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,22 @@
 """Following in the background: a Spark job that brings key groups up to date on some executors.
 
 A round is one task per executor. A task follows as many key groups as its time and bytes allow and
-says how far it came, so an executor that also runs shards is never held for long. What it leaves
-behind is a worker whose replicas are warm, and pages that are on the executor's machine.
+says how far it came, so an executor that also runs shards is never held for long. While epochs go
+on it also gives way to them: what it computes runs at a low priority, for a machine may have more
+executors than cores. What it leaves behind is a worker whose replicas are warm, and pages that are
+on the executor's machine.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +32,12 @@ from millrace.spark.template import at_moment
 from millrace.state import cache
 
 SCHEMA = "executor string, operator string, groups string, version long, bytes long"
+NICENESS = 10
 CHUNK = 8
 """Key groups that are followed between two looks at the clock."""
+
+
+_Result = TypeVar("_Result")
 
 
 def follow(
@@ -88,7 +98,8 @@ def _run(parts: tuple[_Part, ...], batches: Iterator[pa.RecordBatch]) -> Iterato
 
     for task, ranges in part.tasks:
         groups = parse_ranges(ranges)
-        done, version, bytes_ = follow_here(task, part.version, groups, exhausted)
+        following = functools.partial(follow_here, task, part.version, groups, exhausted)
+        done, version, bytes_ = giving_way(following) if part.allowance.polite else following()
         read += bytes_
         found.append((executor, task.operator, format_ranges(sorted(done)), version, bytes_))
     if not found:
@@ -97,6 +108,22 @@ def _run(parts: tuple[_Part, ...], batches: Iterator[pa.RecordBatch]) -> Iterato
     columns = [pa.array(column) for column in zip(*found, strict=True)]
     names = ["executor", "operator", "groups", "version", "bytes"]
     yield pa.RecordBatch.from_arrays(columns, names)
+
+
+def giving_way(function: Callable[[], _Result]) -> _Result:
+    """Call a function in a thread of low priority.
+
+    Linux has a priority per thread, and does not let a process raise it again: a thread of its own
+    takes its low priority with it when it ends, and the worker stays what it was.
+    """
+
+    def lowered() -> _Result:
+        with contextlib.suppress(OSError, AttributeError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        return function()
+
+    with ThreadPoolExecutor(1, thread_name_prefix="millrace-follow") as thread:
+        return thread.submit(lowered).result()
 
 
 def follow_here(

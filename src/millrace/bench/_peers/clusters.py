@@ -134,11 +134,14 @@ class SparkCluster(OpenLoopEngine):
     def query(self) -> StreamingQuery:
         return self._query
 
-    def halt(self) -> None:
-        """Stop between batches if possible: state cannot be repartitioned after half a batch."""
+    def _await_pause(self) -> None:
+        """Wait for the time between two batches: state cannot be repartitioned after half a one."""
         until = time.time() + 30
         while self._query.status["isTriggerActive"] and time.time() < until:
             time.sleep(0.01)
+
+    def halt(self) -> None:
+        self._await_pause()
         self._query.stop()
 
     def table(self, name: str) -> pa.Table:
@@ -154,8 +157,9 @@ class SparkCluster(OpenLoopEngine):
         """Spark's own way: stop, repartition the state, start."""
         name = self._arguments["name"]
         folder = self.location(name)
+        self._await_pause()
         requested = time.time()
-        self.halt()
+        self._query.stop()
         stopped = time.time()
         last = {
             log: max(int(p.name) for p in (folder / log).iterdir() if p.name.isdigit())
