@@ -700,7 +700,7 @@ class Director:
         busy = {e for a in self._assignments.values() for e in a.executors}
         rate = self._options.follow_bytes_per_second
         allowances = {
-            name: Allowance(BUSY_SECONDS, rate * BUSY_SECONDS, polite=True)
+            name: Allowance(BUSY_SECONDS, rate * BUSY_SECONDS)
             if behind and name in busy
             else Allowance(
                 IDLE_SECONDS, rate * IDLE_SECONDS if behind else float("inf"), polite=behind
