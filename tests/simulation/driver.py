@@ -22,7 +22,8 @@ from millrace.log import Journal, OperatorCommit
 from millrace.log.retention import collect
 from millrace.log.store import Store
 from millrace.operators.operator import MAIN, Moment, table_name
-from millrace.reconfigure.director import Director, DirectorOptions
+from millrace.reconfigure.cluster import DirectorOptions
+from millrace.reconfigure.director import Director
 from millrace.reconfigure.requests import Requests
 from millrace.spark import shard as shards
 from millrace.spark.report import TableReport

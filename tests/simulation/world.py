@@ -27,7 +27,7 @@ from millrace.errors import MillraceError, StoreError, UsageError
 from millrace.ids import OperatorName
 from millrace.log import Journal
 from millrace.operators.operator import MAIN
-from millrace.reconfigure.director import DirectorOptions
+from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.moves import Move
 from millrace.reconfigure.requests import Requests
 from millrace.reconfigure.strategies import STRATEGIES

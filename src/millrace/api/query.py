@@ -22,7 +22,7 @@ from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, open_store
 from millrace.log.journal import IDENTITY, SPARK_FOLDER
 from millrace.operators import Operator, check_change
-from millrace.reconfigure.director import DirectorOptions
+from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.moves import Move
 from millrace.spark.bookkeeping import checkpoint_files
 from millrace.spark.broadcast import unite

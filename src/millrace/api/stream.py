@@ -38,7 +38,7 @@ from millrace.processors.outputs import LATE
 from millrace.processors.processor import Processor
 from millrace.processors.shared.session import broadcasts
 from millrace.processors.whole_batch import BatchProcessor
-from millrace.reconfigure.director import DirectorOptions
+from millrace.reconfigure.cluster import DirectorOptions
 from millrace.spark.broadcast import BroadcastExchange, Side, make_side
 from millrace.spark.exchange import AggregateExchange, RowExchange
 from millrace.spark.initial import InitialExchange

@@ -13,19 +13,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from millrace import clock
 from millrace.errors import (
-    CorruptionError,
     MillraceError,
-    NewerFormatError,
-    StoreError,
     UsageError,
 )
 from millrace.ids import Epoch, OperatorName
@@ -36,62 +31,24 @@ from millrace.reconfigure.checking import (
     nowhere_else,
     operators_of,
 )
-from millrace.reconfigure.followers import Allowance, Followed, Followers, Wanted
+from millrace.reconfigure.cluster import Cluster, DirectorOptions
+from millrace.reconfigure.desk import KEPT_MOVES, Desk
+from millrace.reconfigure.followers import Followed, Followers, Wanted
 from millrace.reconfigure.moves import Move, MoveReport, Progress, report
 from millrace.reconfigure.planner import Plan, Slot, plan, relocate
 from millrace.reconfigure.requests import Answer, Request, Requests
+from millrace.reconfigure.rounds import Rounds
 from millrace.reconfigure.slots import Executor, choose_slots, standbys, surviving_slots
+from millrace.reconfigure.staffing import Staff
 from millrace.reconfigure.strategies import View, next_step
 
 _log = logging.getLogger("millrace")
 
-BUSY_SECONDS = 0.05
-"""How long a follow may hold an executor that also runs shards."""
-IDLE_SECONDS = 2.0
-PATIENCE_SECONDS = 60.0
-"""How long a rescale waits for executors that were asked for."""
 ATTEMPTS = 3
 SAMPLE = 20
 """Epochs before and after a move that its report speaks of."""
 FADING = 0.2
 """The weight of the newest epoch in the load of a key group."""
-
-
-class Cluster(Protocol):
-    """The executors there are, and how they are told to follow."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether there is one executor and there can be no other."""
-
-    def alive(self) -> tuple[Executor, ...]: ...
-
-    def request(self, total: int) -> bool:
-        """Ask for so many executors in all."""
-
-    def release(self, names: Sequence[str]) -> bool:
-        """Give executors back."""
-
-    def follow(
-        self, version: Epoch, wanted: Wanted, allowances: Mapping[str, Allowance]
-    ) -> list[Followed]:
-        """One round on all executors in `wanted` at once."""
-
-    def prepare(self, assignments: Mapping[OperatorName, Assignment]) -> None:
-        """Make whatever an epoch with these assignments needs, ahead of it."""
-
-
-@dataclass(frozen=True)
-class DirectorOptions:
-    """What `start` was told about places."""
-
-    standby: int = 0
-    """How many executors follow every key group besides its owner."""
-    elastic: bool = False
-    """Whether to ask Spark for executors and give idle ones back."""
-    spare_executors: int = 0
-    """With `elastic`: executors kept warm beyond those in use."""
-    follow_bytes_per_second: float = 256e6
 
 
 class Director:
@@ -107,9 +64,10 @@ class Director:
     ) -> None:
         self._cluster = cluster
         self._local = cluster.is_local
-        self._requests = requests
-        self._run = run
         self._options = options
+        self._desk = Desk(requests, run)
+        self._staff = Staff(cluster, options)
+        self._rounds = Rounds(cluster, options)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._alive: tuple[Executor, ...] = cluster.alive()
@@ -124,12 +82,9 @@ class Director:
         """Executors that have not run anything of ours: their first task takes seconds."""
         self._standing: dict[OperatorName, dict[str, tuple[int, ...]]] = {}
         self._behind: dict[OperatorName, tuple[int, ...]] = {}
-        self._prepared: set[tuple[OperatorName, Assignment]] = set()
         self._current: Progress | None = None
         self._past: dict[str, Progress] = {}
         self._queue: list[Request] = []
-        self._moves: dict[str, Move] = {}
-        self._unanswered: dict[str, Answer] = {}
         self._sound: object = None
         """What was looked at last and needed no healing."""
         self._stood: object = None
@@ -144,7 +99,7 @@ class Director:
         """Stop; what is unanswered stays for the next driver."""
         with self._changed:
             self._closed = True
-            for move in self._moves.values():
+            for move in self._desk.moves.values():
                 move.abandon("the query has ended; its next start takes the request up again")
             self._changed.notify_all()
 
@@ -174,10 +129,10 @@ class Director:
             self._next_request()
             if self._current is None:
                 self._heal()
-            waiting = self._advance(version)
-        if waiting:
-            self._follow_now(version, waiting)
+            waiting = self._by_executor(self._advance(version))
+        found = self._rounds.before(waiting, version)
         with self._changed:
+            self._note(found)
             self._refresh_standbys()
             self._changed.notify_all()
             return dict(self._assignments), self._alive
@@ -231,11 +186,15 @@ class Director:
         body = {**details, "strategy": strategy}
         with self._lock:
             self._check(kind, body)
-        request = self._requests.submit(kind, **body)
-        self._requests.take(request, self._run)
+        request = self._desk.submit(kind, body)
         with self._changed:
             self._accept(request)
-            return self._moves[request.id]
+            return self._desk.moves[request.id]
+
+    @property
+    def _shards(self) -> int:
+        """The most shards that an operator is to have."""
+        return max(self._parallelism.values())
 
     @property
     def under_way(self) -> Move | None:
@@ -255,36 +214,25 @@ class Director:
     def poll(self) -> None:
         """Look for requests that somebody wrote into the location."""
         with self._lock:
-            self._write_answers()
-        for id_ in self._requests.open():
-            if id_ in self._moves:
-                continue
-            try:
-                request = self._requests.read(id_)
-            except (CorruptionError, NewerFormatError) as error:
-                self._requests.answer(id_, Answer("refused", str(error)))
-                continue
-            self._requests.take(request, self._run)
-            if self._requests.answered(id_) is not None:
-                # Whoever asked gave up waiting just before it was taken.
-                continue
+            self._desk.write_answers()
+        for request in self._desk.taken():
             with self._lock:
                 self._accept(request)
 
     def _accept(self, request: Request) -> None:
         """Queue a request, or refuse it with a reason."""
-        if request.id in self._moves:
+        if request.id in self._desk.moves:
             return
         strategy = str(request.details.get("strategy", "live"))
         move = Move(request.id, request.kind, strategy, request.details, self._report, self._cancel)
-        self._moves[request.id] = move
+        self._desk.moves[request.id] = move
         try:
             self._check(request.kind, request.details)
         except MillraceError as error:
             self._close_request(move, "refused", str(error))
             return
         if request.kind == "cancel":
-            self._cancel(self._moves[str(request.details["request"])])
+            self._cancel(self._desk.moves[str(request.details["request"])])
             self._close_request(move, "done")
             return
         self._queue.append(request)
@@ -292,7 +240,7 @@ class Director:
     def _check(self, kind: str, details: Mapping[str, object]) -> None:
         check_request(kind, details, self._assignments, self._cluster.alive(), self._drained)
         if kind == "cancel":
-            found = self._moves.get(str(details.get("request")))
+            found = self._desk.moves.get(str(details.get("request")))
             if found is None or not found.is_open:
                 state = "is not known" if found is None else f"is {found.state} already"
                 raise UsageError(
@@ -306,11 +254,11 @@ class Director:
         *older, newest = self._queue
         self._queue = []
         for request in older:
-            self._supersede(self._moves[request.id], newest.id)
+            self._supersede(self._desk.moves[request.id], newest.id)
         if self._current is not None:
             self._supersede(self._current.move, newest.id)
             self._abandon(self._current)
-        self._begin(self._moves[newest.id])
+        self._begin(self._desk.moves[newest.id])
 
     def _supersede(self, move: Move, by: str) -> None:
         self._close_request(move, "superseded", f"by request {by}")
@@ -327,20 +275,8 @@ class Director:
         if not move.is_open:
             return
         move.end(state, reason)
-        if move.id in self._moves:
-            told = self._report(move).to_json() if state == "done" else {}
-            self._unanswered[move.id] = Answer(state, reason, told)
-            self._write_answers()
-
-    def _write_answers(self) -> None:
-        """In order, so that a request is never open again when a later one is not."""
-        for id_, answer in list(self._unanswered.items()):
-            try:
-                self._requests.answer(id_, answer)
-            except StoreError as error:
-                _log.warning("cannot answer request %s, will try again: %s", id_, error)
-                return
-            del self._unanswered[id_]
+        told = self._report(move).to_json() if state == "done" else {}
+        self._desk.answer(move, Answer(state, reason, told))
 
     # A move under way.
 
@@ -350,7 +286,7 @@ class Director:
         if move.kind == "rescale":
             for name in operators_of(details, self._assignments):
                 self._parallelism[name] = int(details["parallelism"])
-            self._staff()
+            self._staff.ask(self._alive, self._shards)
         elif move.kind == "drain":
             self._drained.add(str(details["executor"]))
         elif move.kind == "undrain":
@@ -359,6 +295,8 @@ class Director:
         progress = Progress(move, clock.stopwatch(), self._seconds[-SAMPLE:], before)
         self._current = progress
         self._past[move.id] = progress
+        for old in list(self._past)[:-KEPT_MOVES]:
+            del self._past[old]
 
     def _drop(self) -> None:
         self._current = None
@@ -392,7 +330,8 @@ class Director:
             self._open_again(progress.move)
         self._close_request(progress.move, state, reason)
         if state == "done":
-            self._dismiss()
+            used = {e for a in self._assignments.values() for e in a.executors}
+            self._staff.dismiss(self._alive, used, self._shards)
 
     def _advance(self, version: Epoch) -> dict[OperatorName, tuple[int, ...]]:
         """One step of the move under way; key groups that the epoch must wait for."""
@@ -445,7 +384,8 @@ class Director:
         if self._fits(progress):
             return True
         move = progress.move
-        if move.kind == "rescale" and not self._staffed(progress):
+        enough = self._staff.suffices(self._alive, self._shards, progress.started)
+        if move.kind == "rescale" and not enough:
             return False
         try:
             progress.plans = {
@@ -484,6 +424,13 @@ class Director:
             raise UsageError(nowhere_else(move.details["executor"]))
         slots = choose_slots(current, self._parallelism[name], self._alive, self._drained)
         return plan(current, slots, self._load[name], self._standing.get(name))
+
+    def _by_executor(self, waiting: Mapping[OperatorName, tuple[int, ...]]) -> Wanted:
+        found: dict[str, dict[OperatorName, list[int]]] = {}
+        for name, groups in waiting.items():
+            for group in groups:
+                found.setdefault(self._owner(name, group), {}).setdefault(name, []).append(group)
+        return found
 
     def _left_behind(self) -> bool:
         """Whether `lazy` still has something to fetch."""
@@ -534,7 +481,7 @@ class Director:
             )
             _log.warning(
                 "%s: executors %s are gone; their %d key groups of %r go to %d others",
-                self._requests.url,
+                self._desk.url,
                 ", ".join(sorted(set(current.executors) - alive)),
                 len(planned.moved),
                 name,
@@ -564,35 +511,6 @@ class Director:
             return
         move = Move(clock.fresh_id()[:8], "recovery", "live", {}, self._report, self._cancel)
         self._begin(move)
-
-    def _staff(self) -> None:
-        """Ask Spark for the executors that the parallelism needs."""
-        if self._local or not self._options.elastic:
-            return
-        wanted = self._wanted_executors()
-        if wanted > len(self._alive):
-            self._cluster.request(wanted)
-
-    def _wanted_executors(self) -> int:
-        cores = max((e.cores for e in self._alive), default=1)
-        return -(-max(self._parallelism.values()) // cores) + self._options.spare_executors
-
-    def _staffed(self, progress: Progress) -> bool:
-        if self._local or not self._options.elastic:
-            return True
-        cores = sum(e.cores for e in self._alive)
-        waited = clock.stopwatch() - progress.started
-        return cores >= max(self._parallelism.values()) or waited > PATIENCE_SECONDS
-
-    def _dismiss(self) -> None:
-        """Give idle executors back, except those kept warm."""
-        if self._local or not self._options.elastic:
-            return
-        used = {e for a in self._assignments.values() for e in a.executors}
-        idle = [e.name for e in self._alive if e.name not in used]
-        surplus = len(self._alive) - self._wanted_executors()
-        if surplus > 0 and idle:
-            self._cluster.release(idle[-surplus:])
 
     # Following.
 
@@ -640,11 +558,12 @@ class Director:
         with self._lock:
             wanted, version = self._wanted(), self._version
             targets = {name: planned.target for name, planned in self._targets().items()}
+            busy = {e for a in self._assignments.values() for e in a.executors}
         if not wanted or self._closed:
             return 0.0
         started = clock.stopwatch()
-        self._prepare_once(targets)
-        found = self._round(wanted, version, behind=True)
+        self._rounds.prepare(targets)
+        found = self._rounds.behind(wanted, version, busy)
         with self._lock:
             self._note(found)
             self._cold -= wanted.keys()
@@ -657,57 +576,6 @@ class Director:
     def _targets(self) -> dict[OperatorName, Plan]:
         progress = self._current
         return progress.plans if progress is not None and not progress.flipped else {}
-
-    def _prepare_once(self, targets: Mapping[OperatorName, Assignment]) -> None:
-        fresh = {n: a for n, a in targets.items() if (n, a) not in self._prepared}
-        if fresh:
-            self._cluster.prepare(fresh)
-            self._prepared = set(fresh.items())
-
-    def _follow_now(self, version: Epoch, waiting: dict[OperatorName, tuple[int, ...]]) -> None:
-        """Follow while the epoch waits."""
-        wanted: dict[str, dict[OperatorName, list[int]]] = {}
-        for name, groups in waiting.items():
-            for group in groups:
-                wanted.setdefault(self._owner(name, group), {}).setdefault(name, []).append(group)
-        while wanted:
-            try:
-                found = self._round(wanted, version, behind=False)
-            except Exception as error:
-                # The epoch's own shards follow anyway; if they cannot either, they say so.
-                _log.warning("following before epoch %d failed: %s", version + 1, error)
-                return
-            with self._lock:
-                self._note(found)
-            done = {(f.operator, f.executor, group) for f in found for group in f.groups}
-            before = sum(len(groups) for part in wanted.values() for groups in part.values())
-            wanted = {
-                executor: {
-                    name: left
-                    for name, groups in operators.items()
-                    if (left := [g for g in groups if (name, executor, g) not in done])
-                }
-                for executor, operators in wanted.items()
-            }
-            wanted = {executor: operators for executor, operators in wanted.items() if operators}
-            after = sum(len(groups) for part in wanted.values() for groups in part.values())
-            if after == before:
-                # What ran did not run where it should: the executor is gone. The epoch's own
-                # shards follow, wherever they run.
-                return
-
-    def _round(self, wanted: Wanted, version: Epoch, *, behind: bool) -> list[Followed]:
-        busy = {e for a in self._assignments.values() for e in a.executors}
-        rate = self._options.follow_bytes_per_second
-        allowances = {
-            name: Allowance(BUSY_SECONDS, rate * BUSY_SECONDS)
-            if behind and name in busy
-            else Allowance(
-                IDLE_SECONDS, rate * IDLE_SECONDS if behind else float("inf"), polite=behind
-            )
-            for name in wanted
-        }
-        return self._cluster.follow(version, wanted, allowances)
 
     def _note(self, found: Iterable[Followed]) -> None:
         for part in found:

@@ -27,7 +27,8 @@ from millrace.keygroups import Assignment, format_ranges
 from millrace.log import Journal, OperatorCommit, Trail
 from millrace.log.retention import collect
 from millrace.operators.operator import MAIN, table_name
-from millrace.reconfigure.director import Director, DirectorOptions
+from millrace.reconfigure.cluster import DirectorOptions
+from millrace.reconfigure.director import Director
 from millrace.reconfigure.requests import Requests
 from millrace.spark.background import Background
 from millrace.spark.executors import SparkCluster, places

@@ -15,7 +15,8 @@ from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
 from millrace.log.manifest import seal
 from millrace.log.store import open_store
-from millrace.reconfigure.director import Director, DirectorOptions
+from millrace.reconfigure.cluster import DirectorOptions
+from millrace.reconfigure.director import Director
 from millrace.reconfigure.followers import Allowance, Followed, Wanted
 from millrace.reconfigure.requests import Answer, Requests
 from millrace.reconfigure.slots import Executor
