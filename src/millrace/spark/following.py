@@ -92,9 +92,9 @@ def _run(parts: tuple[_Part, ...], batches: Iterator[pa.RecordBatch]) -> Iterato
     read = 0
     found = []
 
-    def exhausted() -> bool:
+    def exhausted(more: int) -> bool:
         spent = clock.stopwatch() - started
-        return spent >= part.allowance.seconds or read >= part.allowance.bytes
+        return spent >= part.allowance.seconds or read + more >= part.allowance.bytes
 
     for task, ranges in part.tasks:
         groups = parse_ranges(ranges)
@@ -127,7 +127,7 @@ def giving_way(function: Callable[[], _Result]) -> _Result:
 
 
 def follow_here(
-    task: ShardTask, version: Epoch, groups: Any, exhausted: Callable[[], bool]
+    task: ShardTask, version: Epoch, groups: Any, exhausted: Callable[[int], bool]
 ) -> tuple[list[int], Epoch, int]:
     """Follow key groups in this process until it is enough; what was followed, how far, how much.
 
@@ -156,6 +156,6 @@ def follow_here(
             if chunk is not old:
                 read += replica.bytes_of(chunk)
         done += chunk.tolist()
-        if chunk is not old and exhausted():
+        if chunk is not old and exhausted(read):
             break
     return done, held.version, read
