@@ -160,7 +160,7 @@ class SimulatedCluster:
         found = []
         looks = 0
 
-        def exhausted() -> bool:
+        def exhausted(_: int) -> bool:
             nonlocal looks
             looks += 1
             return looks >= chunks

@@ -46,14 +46,19 @@ class Point:
         return sum(self.ends) - sum(self.begins)
 
 
+def read_ends(checkpoint: Path, batch: int) -> tuple[int, ...]:
+    """The second of each source at which a batch ends."""
+    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
+    return tuple(int(line) if line.strip() != "-" else 0 for line in lines[-SOURCES:])
+
+
 def read_points(checkpoint: Path) -> list[Point]:
     """The batches of a query, in order. Its first source is not a rate source and is left out."""
     before = (0,) * SOURCES
     points = []
     commits = checkpoint / "commits"
     for batch in sorted(int(p.name) for p in commits.iterdir() if p.name.isdigit()):
-        lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
-        ends = tuple(int(line) if line.strip() != "-" else 0 for line in lines[-SOURCES:])
+        ends = read_ends(checkpoint, batch)
         if ends != before:
             committed = (commits / str(batch)).stat().st_mtime_ns / 1e9
             points.append(Point(batch, committed, before, ends))

@@ -61,10 +61,13 @@ class Placement:
         options, result = self._options, self._result
         fixed = max(2, MIN_KEY_GROUPS)
         with ExitStack() as stack:
-            peers = {
-                kind: stack.enter_context(Peer(kind, self._workdir, memory="1g"))
-                for kind in (PLACED, UNPLACED)
-            }
+            peers = {}
+            for kind in (PLACED, UNPLACED):
+                # One after the other: local clusters that start within a second get the same
+                # application id, and with it the same working directories.
+                self._steps.step(f"starting {kind}")
+                peers[kind] = stack.enter_context(Peer(kind, self._workdir, memory="1g"))
+                peers[kind].call("ready")
             sides = {
                 "fixed": (UNPLACED, fixed),
                 f"unplaced.{BAR_GROUPS}": (UNPLACED, BAR_GROUPS),

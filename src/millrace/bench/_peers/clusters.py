@@ -65,6 +65,12 @@ class MillraceCluster(OpenLoopEngine):
     def table(self, name: str) -> pa.Table:
         return mr.open(str(self.location(name))).to_arrow(OPERATOR).cast(COUNTS)
 
+    def last_batch(self, name: str) -> int:
+        # A query may be stopped after its manifest and before Spark's commit.
+        batch = mr.open(str(self.location(name))).batch_id
+        assert batch is not None
+        return batch
+
     def victim(self) -> str:
         return self._query.assignment()[OPERATOR].executors[0].removeprefix("executor-")
 

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace.bench._peers.engine import COUNTS, common_settings
 from millrace.bench._peers.processes import executor_processes, python_workers
-from millrace.bench._timeline import SOURCES, read_points
+from millrace.bench._timeline import SOURCES, read_ends, read_points
 
 FILL_ROWS = 1_000_000
 """Keys created by one epoch."""
@@ -185,6 +185,15 @@ class OpenLoopEngine(abc.ABC):
         started, rate = self._runs[name]
         points = [asdict(point) for point in read_points(self.checkpoint(name))]
         return {"points": points, "started": started, "rate": rate}
+
+    def do_ends(self, name: str) -> list[int]:
+        """Up to which second of each source the state has rows."""
+        return list(read_ends(self.checkpoint(name), self.last_batch(name)))
+
+    def last_batch(self, name: str) -> int:
+        """The last batch that is in the state."""
+        commits = (self.checkpoint(name) / "commits").iterdir()
+        return max(int(p.name) for p in commits if p.name.isdigit())
 
     def do_progress(self) -> list[dict[str, Any]]:
         """Rows and milliseconds of the recent batches of the running query."""
