@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 import millrace as mr
 from millrace.api.query import Query
-from millrace.errors import MoveError
+from millrace.errors import MoveError, UsageError
 
 EXECUTORS = 3
 ROWS = 3000
@@ -87,7 +87,11 @@ class Schedule:
             ["rescale", "rescale", "rescale", "move", "drain", "kill executor", "kill workers"]
         )
         strategy = self._random.choice(self._strategies)
-        executors = self._query.executors()
+        pids = executor_pids(self._app)
+        # One that was killed is listed until Spark notices.
+        executors = [name for name in self._query.executors() if name in pids]
+        if not executors:
+            return
         victim = self._random.choice(executors)
         if action == "rescale":
             shards = self._random.randint(1, EXECUTORS + 1)
@@ -102,10 +106,10 @@ class Schedule:
             self.moves.append(self._query.undrain(victim))
             self.done.append(f"drain {victim}")
         elif action == "kill executor":
-            kill([executor_pids(self._app)[victim]])
+            kill([pids[victim]])
             self.done.append(f"kill {victim}")
         elif action == "kill workers":
-            kill(descendants(executor_pids(self._app)[victim]))
+            kill(descendants(pids[victim]))
             self.done.append(f"kill the workers of {victim}")
 
 
@@ -153,7 +157,13 @@ def main() -> None:
         .key_by("k")
         .aggregate(n=mr.count(), total=mr.sum("value"), batch=mr.max("batch"), name="t")
         .to("parquet", path=output)
-        .start(location, parallelism=2, key_groups=KEY_GROUPS, trigger="100 milliseconds")
+        .start(
+            location,
+            parallelism=2,
+            key_groups=KEY_GROUPS,
+            trigger="100 milliseconds",
+            standby=int(seed) % 2,
+        )
     )
     schedule = Schedule(query, spark.sparkContext.applicationId, int(seed), strategies.split(","))
 
@@ -164,8 +174,12 @@ def main() -> None:
             assert query.is_active, query.exception()
 
     epochs(2)
-    for _ in range(int(actions)):
-        schedule.step()
+    while len(schedule.done) < int(actions):
+        try:
+            schedule.step()
+        except UsageError as error:
+            # An executor that died since the list was made.
+            assert "executor" in str(error), error
         epochs(schedule._random.randint(0, 3))
     ended = []
     for move in schedule.moves:
