@@ -38,7 +38,7 @@ def moved(tmp_path: Path, seed: int, actions: int, *more: str) -> dict[str, Any]
     return result
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_state_and_outputs_are_those_of_a_still_query(tmp_path: Path, seed: int) -> None:
     result = moved(tmp_path, seed, 7)
     assert len(result["actions"]) == 7
