@@ -77,6 +77,9 @@ def load(folder: Path) -> dict[str, dict[str, Any]]:
     """The results in a folder, by name, in the order of the pages."""
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):
+        if path.name.endswith(".timelines.json"):
+            # What a picture was drawn from; it lies beside its result.
+            continue
         try:
             result = json.loads(path.read_text())
             missing = [field for field in FIELDS if field not in result]
