@@ -71,17 +71,17 @@ class Options:
         return replace(
             self,
             rows=min(self.rows, 200_000),
-            keys=(20_000,) if self.keys == Options.keys else self.keys,
+            keys=(5_000,) if self.keys == Options.keys else self.keys,
             epochs=min(self.epochs, 4),
-            small_epochs=8,
-            small_keys=20_000,
+            small_epochs=5,
+            small_keys=5_000,
             rounds=1,
             warm=2,
-            sample_rows=4_000,
+            sample_rows=2_000,
             full_sample=False,
-            verify_rows=2_000,
+            verify_rows=1_000,
             verify_epochs=1,
-            sample_epochs=2,
+            sample_epochs=1,
             # Starting a JVM takes longer than what it is to do. The second of two gets the settings
             # of the first, which make no difference to it.
             processes=((MILLRACE, CEILING), (TWS, SPARK)),
