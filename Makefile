@@ -34,7 +34,7 @@ demo: java $(STAMP) ## run the demonstration
 	@$(BIN)/millrace demo $(DEMO_ARGS)
 
 test: java lint ## lint, then run all tests
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 $(PYTEST_ARGS)
 
 unit: $(STAMP) ## run the tests that need no Spark
 	@$(BIN)/python -m pytest -m "unit or property or simulation" $(PYTEST_ARGS)
@@ -51,7 +51,7 @@ report: $(STAMP) ## make the pages about benchmarks of bench/results
 	@$(BIN)/millrace bench report --readme README.md
 
 lock: $(STAMP) ## resolve requirements.lock anew
-	@$(BIN)/uv pip compile pyproject.toml --extra bench --extra dev --universal --python-version 3.11 \
+	@$(BIN)/uv pip compile pyproject.toml --extra bench --extra dev --extra docs --universal --python-version 3.11 \
 	  --upgrade --quiet --no-header --no-emit-index-url --no-emit-find-links --no-annotate \
 	  --output-file requirements.lock
 

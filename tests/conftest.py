@@ -30,14 +30,18 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
 )
 
+# The same examples every time, so that a run that fails, fails for a reason in the change under
+# test. HYPOTHESIS_PROFILE=thorough looks for new ones.
 settings.register_profile(
     "default",
     deadline=None,
     max_examples=100,
-    derandomize="CI" in os.environ,
-    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
+settings.register_profile(
+    "thorough", settings.get_profile("default"), derandomize=False, max_examples=2000
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
@@ -45,6 +49,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not item.path.is_relative_to(TESTS):
             continue
+        # Files are shared out among the processes of pytest-xdist whole, so that a module's
+        # fixtures are made once. Local clusters that start in the same second take the same
+        # name, and with it each other's folders: they run one after another.
+        cluster = item.get_closest_marker("cluster") is not None
+        item.add_marker(pytest.mark.xdist_group("cluster" if cluster else str(item.path)))
         kind = item.path.relative_to(TESTS).parts[0]
         if kind in TIMEOUTS:
             item.add_marker(kind)

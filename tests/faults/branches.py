@@ -35,7 +35,7 @@ class Spent(mr.Processor):
 
 
 def build(spark: SparkSession, folder: Path, sinks: Path) -> mr.Sinked:
-    source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(f"{folder}/*")
     spent = (
         mr.stream(source)
         .key_by("user")

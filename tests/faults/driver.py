@@ -45,7 +45,7 @@ class WriteByBatchId:
 
 
 def build(spark: SparkSession, folder: Path, sink: str, path: Path) -> mr.Sinked:
-    source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(f"{folder}/*")
     stream = mr.stream(source).key_by(*KEYS).aggregate(name="totals", **AGGREGATES)
     if sink == "function":
         return stream.for_each_batch(WriteByBatchId(path))

@@ -38,12 +38,14 @@ def moved(tmp_path: Path, seed: int, actions: int, *more: str) -> dict[str, Any]
     return result
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("seed", [1])
 def test_state_and_outputs_are_those_of_a_still_query(tmp_path: Path, seed: int) -> None:
     result = moved(tmp_path, seed, 7)
     assert len(result["actions"]) == 7
 
 
+@pytest.mark.cluster
 def test_on_a_standalone_cluster(tmp_path: Path) -> None:
     with standalone_cluster(tmp_path, workers=3) as master:
         result = moved(tmp_path, 3, 4, master)

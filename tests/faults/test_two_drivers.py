@@ -42,7 +42,7 @@ def test_the_slower_driver_is_fenced(spark: SparkSession, truth: Truth, tmp_path
 
     source = spark.readStream.schema(driver.SCHEMA).option("maxFilesPerTrigger", 1)
     slow = (
-        mr.stream(source.parquet(str(truth.folder.path)))
+        mr.stream(source.parquet(f"{truth.folder.path}/*"))
         .key_by(*driver.KEYS)
         .aggregate(name="totals", **driver.AGGREGATES)
         .for_each_batch(hang_in_second)
@@ -105,7 +105,7 @@ def test_a_fenced_driver_adds_nothing_to_the_file_sink(
 
     source = spark.readStream.schema(driver.SCHEMA).option("maxFilesPerTrigger", 1)
     slow = (
-        mr.stream(source.parquet(str(truth.folder.path)))
+        mr.stream(source.parquet(f"{truth.folder.path}/*"))
         .key_by(*driver.KEYS)
         .aggregate(name="totals", **driver.AGGREGATES)
         .transform(lambda df: df.mapInArrow(hang_in_second, df.schema))

@@ -218,9 +218,10 @@ def run_shard(
     }
     moment = Moment(version + 1, 0, None)
     change = operator.apply(replicas, rows, groups, moment)
-    shards._check_routing(task, shard, groups, change)
+    changed = shards._changed_rows(task, change)
+    shards._check_routing(task, shard, groups, changed)
     tables = shards._write_segments(task, operator, shard, groups, replicas, change, moment)
-    return tables, shards._group_rows(task, change)
+    return tables, {int(group): int(changed[group]) for group in np.flatnonzero(changed)}
 
 
 def _once_more(process: Process, task: ShardTask, shard: Shard, version: Epoch, rows: Rows) -> None:

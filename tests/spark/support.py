@@ -54,21 +54,21 @@ class Folder:
         self._rows = 0
 
     def drop(self, rows: Rows, files: int = 1) -> None:
-        """One epoch's rows, spread over some files."""
+        """One epoch's rows, spread over some files that appear together, in a folder of their own.
+
+        Renamed one by one, a part of them could be all that an epoch sees.
+        """
         self.drops += 1
         share = -(-len(rows) // files) if rows else 1
-        staging = self.path.parent / f".{self.path.name}"
-        staging.mkdir(exist_ok=True)
-        written = []
+        staging = self.path.parent / f".{self.path.name}" / f"{self.drops:05d}"
+        staging.mkdir(parents=True)
         for number in range(0, max(len(rows), 1), share):
             part = rows[number : number + share]
             name = f"{self.drops:05d}-{number:06d}.parquet"
             pq.write_table(self._table(part), staging / name)
-            written.append(name)
-        for name in written:
             # Spark takes files in the order of their times; those of one second tie.
             os.utime(staging / name, (_FIRST_DROP + self.drops, _FIRST_DROP + self.drops))
-            (staging / name).rename(self.path / name)
+        staging.rename(self.path / staging.name)
 
     def _table(self, rows: Rows) -> pa.Table:
         arrays = []
@@ -80,10 +80,11 @@ class Folder:
         return pa.Table.from_arrays(arrays, names=self.schema.names)
 
     def stream(self, spark: SparkSession, **options: str) -> DataFrame:
-        return spark.readStream.schema(self.schema).options(**options).parquet(str(self.path))
+        source = spark.readStream.schema(self.schema).options(**options)
+        return source.parquet(f"{self.path}/*")
 
     def batch(self, spark: SparkSession) -> DataFrame:
-        return spark.read.schema(self.schema).parquet(str(self.path))
+        return spark.read.schema(self.schema).parquet(f"{self.path}/*")
 
 
 def _parquet_array(values: list[Any], data_type: T.DataType) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -43,21 +43,20 @@ def steps(console: Console, name: str) -> Iterator[Steps]:
         yield Steps(bar, name)
 
 
+def _table(benchmark: str, what: str, values: Mapping[str, float]) -> Table:
+    table = Table(title=f"{benchmark}: {what}s", title_justify="left")
+    table.add_column(what)
+    table.add_column("value", justify="right")
+    for name, value in values.items():
+        table.add_row(name, _number(value))
+    return table
+
+
 def show(console: Console, result: Result) -> None:
     """Figures, ratios and bars."""
-    figures = Table(title=f"{result.name}: figures", title_justify="left")
-    figures.add_column("figure")
-    figures.add_column("value", justify="right")
-    for name, value in result.figures.items():
-        figures.add_row(name, _number(value))
-    console.print(figures)
+    console.print(_table(result.name, "figure", result.figures))
     if result.ratios:
-        ratios = Table(title=f"{result.name}: ratios", title_justify="left")
-        ratios.add_column("ratio")
-        ratios.add_column("value", justify="right")
-        for name, value in result.ratios.items():
-            ratios.add_row(name, _number(value))
-        console.print(ratios)
+        console.print(_table(result.name, "ratio", result.ratios))
     if result.bars:
         bars = Table(title=f"{result.name}: bars", title_justify="left")
         for heading in ("bar", "value", "target", ""):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from millrace.bench._console import Steps
 from millrace.bench._contract import Result
 from millrace.bench._oracle import same, state
 from millrace.bench._process import Peer
@@ -90,6 +92,27 @@ class Side:
             if slope > 0 and 0 <= constant < TRIGGER:
                 self.capacity = min(self.capacity, float((TRIGGER - constant) / slope))
 
+    def choose_rate(
+        self,
+        figures: str,
+        result: Result,
+        steps: Steps,
+        *,
+        given: int | None,
+        offered: int,
+        seconds: float,
+        at_most: int | None = None,
+    ) -> None:
+        """The rate that was given, else a share of the capacity, which is measured for it."""
+        rate = float(given or 0)
+        if not rate:
+            steps.step(f"{self.peer.kind}: finding its capacity")
+            self.probe(offered, seconds)
+            result.figure(f"{figures}.capacity_rows_per_s", self.capacity)
+            rate = self.capacity * LOAD
+        self.set_rate(min(rate, at_most or rate))
+        result.figure(f"{figures}.rate_rows_per_s", self.rate)
+
     def warm_up(self, parallelism: int, seconds: float) -> None:
         """Run on so many executors for a while, on a copy: what is measured is not their start."""
         self.peer.call("copy", name=FILLED, to="warm")
@@ -140,3 +163,10 @@ class Side:
         result.compare(
             f"{what}: its counts over {self.keys:,} keys are not the batch's", same(table, counts)
         )
+
+
+def write_timelines(series: Mapping[str, Any], path: Path | None) -> None:
+    """Keep what a picture is drawn from."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(series) + "\n")

@@ -9,7 +9,6 @@ Python workers. Nothing may be lost: at the end the state is compared with one S
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from millrace.bench import _plot
 from millrace.bench._console import Steps
 from millrace.bench._contract import BenchmarkError, Result
-from millrace.bench._openloop import FILLED, LOAD, Side, Store
+from millrace.bench._openloop import FILLED, Side, Store, write_timelines
 from millrace.bench._process import Peer
 from millrace.bench._sizes import size_name
 from millrace.bench._timeline import Spread
@@ -91,14 +90,15 @@ class Recovery:
         options = self._options
         self._steps.step(f"{peer.kind}: filling {size_name(options.keys)} keys")
         side = Side.open(peer, options.keys, EXECUTORS, Store(), PARALLELISM)
-        rate = float(options.rate or 0)
-        if not rate:
-            self._steps.step(f"{peer.kind}: finding its capacity")
-            side.probe(offered, options.probe)
-            self._result.figure(f"recovery.{name}.capacity_rows_per_s", side.capacity)
-            rate = side.capacity * LOAD
-        side.set_rate(min(rate, at_most or rate))
-        self._result.figure(f"recovery.{name}.rate_rows_per_s", side.rate)
+        side.choose_rate(
+            f"recovery.{name}",
+            self._result,
+            self._steps,
+            given=options.rate,
+            offered=offered,
+            seconds=options.probe,
+            at_most=at_most,
+        )
         return side
 
     def _measure(self, side: Side, name: str, what: str, extra: dict[str, Any]) -> None:
@@ -149,9 +149,7 @@ class Recovery:
         peer.call("remove", name=name)
 
     def _write(self) -> None:
-        if self._options.timelines is not None:
-            self._options.timelines.parent.mkdir(parents=True, exist_ok=True)
-            self._options.timelines.write_text(json.dumps(self._series) + "\n")
+        write_timelines(self._series, self._options.timelines)
         if self._options.images is not None:
             title = f"{size_name(self._options.keys)} keys, SIGKILL at 0 s"
             _plot.write(self._series, title, self._options.images, "recovery")

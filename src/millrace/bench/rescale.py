@@ -18,7 +18,6 @@ are per move (`out` is 2 -> 4, `in` is 4 -> 2); without either, the worse of the
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from millrace.bench import _plot
 from millrace.bench._console import Steps
 from millrace.bench._contract import Result
 from millrace.bench._moves import Measured, add_figures, measure
-from millrace.bench._openloop import FILLED, LOAD, TRIGGER, Side, Store
+from millrace.bench._openloop import FILLED, TRIGGER, Side, Store, write_timelines
 from millrace.bench._process import Peer
 from millrace.bench._sizes import size_name
 from millrace.bench._timeline import Timeline
@@ -107,15 +106,15 @@ class Rescale:
         return result
 
     def _set_rate(self, side: Side, name: str, offered: int, at_most: int | None = None) -> None:
-        if self._options.rate is None:
-            self._steps.step(f"{side.peer.kind}: finding its capacity")
-            side.probe(offered, self._options.probe)
-            self._result.figure(f"rescale.{name}.capacity_rows_per_s", side.capacity)
-            rate = side.capacity * LOAD
-        else:
-            rate = self._options.rate
-        side.set_rate(min(rate, at_most or rate))
-        self._result.figure(f"rescale.{name}.rate_rows_per_s", side.rate)
+        side.choose_rate(
+            f"rescale.{name}",
+            self._result,
+            self._steps,
+            given=self._options.rate,
+            offered=offered,
+            seconds=self._options.probe,
+            at_most=at_most,
+        )
 
     def _measure(self, side: Side, name: str, strategy: str, extra: dict[str, Any]) -> None:
         options, peer = self._options, side.peer
@@ -213,9 +212,7 @@ class Rescale:
         if self._options.store.is_slow:
             store = self._options.store
             title += f", store {store.latency_ms:g} ms and {store.mb_per_s:g} MB/s"
-        if self._options.timelines is not None:
-            self._options.timelines.parent.mkdir(parents=True, exist_ok=True)
-            self._options.timelines.write_text(json.dumps(self._series) + "\n")
+        write_timelines(self._series, options.timelines)
         if self._options.images is not None:
             stem = "rescale-slow-store" if self._options.store.is_slow else "rescale"
             _plot.write(self._series, title, self._options.images, stem)

@@ -9,17 +9,13 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from millrace.errors import MillraceError
+from millrace.cli.failures import Failure, explained
 from millrace.log import Journal, open_store
 from millrace.log.inspection import Inspection, inspect
 from millrace.log.retention import collect, doomed
 
 SHOWN = 20
 """Files that are listed one by one."""
-
-
-class _Failure(click.ClickException):
-    """An error without a traceback; the exit code is 1."""
 
 
 @click.command(epilog="Example: millrace check /data/totals")
@@ -30,7 +26,7 @@ def check(location: str, as_json: bool) -> None:
 
     The exit code is 1 if something that a retained epoch needs is damaged.
     """
-    try:
+    with explained():
         journal = Journal.open(open_store(location))
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("reading segments", total=None)
@@ -39,8 +35,6 @@ def check(location: str, as_json: bool) -> None:
                 bar.update(task, completed=done, total=total)
 
             found = inspect(journal, tell)
-    except MillraceError as error:
-        raise _Failure(str(error)) from error
     click.echo(json_.dumps(asdict(found)) if as_json else described(found))
     if not found.is_sound:
         raise SystemExit(1)
@@ -87,16 +81,14 @@ def gc(location: str, retain: int, dry_run: bool, as_json: bool) -> None:
     Safe while the query runs: files of epochs that are not committed yet are left alone.
     """
     if retain < 1:
-        raise _Failure(f"--retain {retain}: at least one epoch has to stay readable.")
-    try:
+        raise Failure(f"--retain {retain}: at least one epoch has to stay readable.")
+    with explained():
         journal = Journal.open(open_store(location))
         if dry_run:
             epochs, segments = doomed(journal, retain)
             swept = {"manifests": len(epochs), "segments": len(segments)}
         else:
             swept = asdict(collect(journal, retain))
-    except MillraceError as error:
-        raise _Failure(str(error)) from error
     verb = "would remove" if dry_run else "removed"
     if as_json:
         click.echo(json_.dumps({**swept, "dry_run": dry_run}))

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace import clock
-from millrace.errors import MillraceError, UsageError
+from millrace.cli.failures import Failure, explained
+from millrace.errors import UsageError
 from millrace.ids import OperatorName, Shard
 from millrace.keygroups import Assignment, format_ranges, parse_ranges
 from millrace.keygroups.assignment import check_parallelism
@@ -43,23 +44,17 @@ RANGES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-class _Failure(click.ClickException):
-    """An error without a traceback; the exit code is 1."""
-
-
 def _open(location: str) -> tuple[Requests, Trail, int]:
-    try:
+    with explained():
         journal = Journal.open(open_store(location))
         return Requests(journal.store), journal.trail(journal.head()), journal.identity.key_groups
-    except MillraceError as error:
-        raise _Failure(str(error)) from error
 
 
 def _ask(location: str, timeout: float, queue: bool, as_json: bool, kind: str, **body: Any) -> None:
     requests, _, _ = _open(location)
     console = Console(stderr=True)
     given = {key: value for key, value in body.items() if value is not None}
-    try:
+    with explained():
         request = requests.submit(kind, **given)
         with console.status(f"waiting for the query on {location}"):
             taken = _await_taken(requests, request, timeout)
@@ -70,8 +65,6 @@ def _ask(location: str, timeout: float, queue: bool, as_json: bool, kind: str, *
             _withdraw(requests, request, location, timeout)
         with console.status(f"{kind} is under way"):
             answer = _await_answer(requests, request)
-    except MillraceError as error:
-        raise _Failure(str(error)) from error
     if as_json:
         body = {"request": request.id, "state": answer.state, "reason": answer.reason}
         click.echo(json_.dumps({**body, "report": answer.report}))
@@ -93,7 +86,7 @@ def _await_taken(requests: Requests, request: Request, timeout: float) -> bool:
 def _withdraw(requests: Requests, request: Request, location: str, timeout: float) -> None:
     """Answer it ourselves, unless the query just has."""
     if requests.answer(request.id, Answer("cancelled", "no running query took it")):
-        raise _Failure(
+        raise Failure(
             f"no query on {location} took the request within {timeout:g} seconds, so it was "
             "withdrawn: the query seems to be stopped. Start it, or add --queue to leave the "
             "request for its next start."
@@ -141,11 +134,9 @@ def rescale(
 ) -> None:
     """Change the number of shards of a running query."""
     _, trail, key_groups = _open(location)
-    try:
+    with explained():
         check_parallelism(parallelism, key_groups)
         _check_operator(trail, operator)
-    except MillraceError as error:
-        raise _Failure(str(error)) from error
     _ask(
         location,
         timeout,
@@ -180,14 +171,12 @@ def move(
     """Give key groups, such as 0-15,40, to an executor."""
     groups = parse_ranges(key_groups).tolist() if RANGES.fullmatch(key_groups) else []
     if not groups:
-        raise _Failure(f"{key_groups!r} names no key groups; write 0-15,40.")
+        raise Failure(f"{key_groups!r} names no key groups; write 0-15,40.")
     _, trail, known = _open(location)
     if max(groups) >= known:
-        raise _Failure(f"{key_groups!r}: key groups have the numbers 0 to {known - 1}.")
-    try:
+        raise Failure(f"{key_groups!r}: key groups have the numbers 0 to {known - 1}.")
+    with explained():
         _check_operator(trail, operator)
-    except MillraceError as error:
-        raise _Failure(str(error)) from error
     _ask(
         location,
         timeout,
@@ -231,11 +220,9 @@ def drain(
 def cancel(location: str, request: str, timeout: float, as_json: bool) -> None:
     """Withdraw a request; what has not moved yet stays where it is."""
     requests, _, _ = _open(location)
-    try:
+    with explained():
         if requests.answered(requests.read(request).id) is not None:
             raise UsageError(f"request {request} has ended already; there is nothing to cancel.")
-    except MillraceError as error:
-        raise _Failure(str(error)) from error
     _ask(location, timeout, False, as_json, "cancel", request=request)
 
 
@@ -246,11 +233,9 @@ def cancel(location: str, request: str, timeout: float, as_json: bool) -> None:
 def assignment(location: str, operator: str | None, as_json: bool) -> None:
     """Show who owns which key groups, as of the last committed epoch."""
     requests, trail, _ = _open(location)
-    try:
+    with explained():
         _check_operator(trail, operator)
         pending = requests.pending()
-    except MillraceError as error:
-        raise _Failure(str(error)) from error
     names = [OperatorName(operator)] if operator else sorted(trail.specs)
     found = {name: trail.operator(OperatorName(name)).assignment for name in names}
     if as_json:

@@ -278,9 +278,11 @@ class Segment:
     def page(self, number: int) -> pa.RecordBatch:
         """One page, verified, zero-copy; fetched if it is not on this machine yet."""
         offset, length, _ = self.entry.pages[number]
-        if not self._has(number) and self._copy is not None:
+        whole = self._has(number)
+        if not whole and self._copy is not None:
             self._copy.fetch([(offset, length)])
-        if not self._has(number):
+            whole = self._has(number)
+        if not whole:
             raise CorruptSegmentError(
                 f"page {number} of segment {self._where} (bytes {offset} to {offset + length}) is "
                 f"damaged (checksum mismatch).{_ADVICE}"

@@ -192,6 +192,11 @@ class Director:
             return self._desk.moves[request.id]
 
     @property
+    def _busy(self) -> set[str]:
+        """Executors that have shards."""
+        return {name for a in self._assignments.values() for name in a.executors}
+
+    @property
     def _shards(self) -> int:
         """The most shards that an operator is to have."""
         return max(self._parallelism.values())
@@ -330,8 +335,7 @@ class Director:
             self._open_again(progress.move)
         self._close_request(progress.move, state, reason)
         if state == "done":
-            used = {e for a in self._assignments.values() for e in a.executors}
-            self._staff.dismiss(self._alive, used, self._shards)
+            self._staff.dismiss(self._alive, self._busy, self._shards)
 
     def _advance(self, version: Epoch) -> dict[OperatorName, tuple[int, ...]]:
         """One step of the move under way; key groups that the epoch must wait for."""
@@ -458,8 +462,7 @@ class Director:
         self._followers.keep(alive)
         self._drained &= alive
         if not self._local:
-            busy = {e for a in self._assignments.values() for e in a.executors}
-            self._cold = (self._cold | (alive - self._known - busy)) & alive
+            self._cold = (self._cold | (alive - self._known - self._busy)) & alive
             self._known = frozenset(alive)
 
     def _recover(self) -> None:
@@ -558,7 +561,7 @@ class Director:
         with self._lock:
             wanted, version = self._wanted(), self._version
             targets = {name: planned.target for name, planned in self._targets().items()}
-            busy = {e for a in self._assignments.values() for e in a.executors}
+            busy = self._busy
         if not wanted or self._closed:
             return 0.0
         started = clock.stopwatch()

@@ -122,7 +122,7 @@ def told() -> Told:
 
 def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batches) -> Batches:
     mine = told()
-    shard, executor = mine.shard, mine.executor
+    shard = mine.shard
     version, processing_us, watermark_us, late_us = mine.moment
     assignment = _assignment(task.groups, task.key_groups)
     moment = Moment(version + 1, processing_us, watermark_us, late_us, assignment)
@@ -131,7 +131,7 @@ def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batc
     watch.lap("input")
     operator = task_operator(task)
     if not rows and not runs_every_epoch(operator):
-        reports.add([_report(task, moment, shard, executor, {}, None, 0, watch)])
+        reports.add([_report(task, moment, mine, watch, 0, {}, {}, {})])
         return
     groups = parse_ranges(task.groups[shard])
     held = cache.Cache(task.location, task.query, task.key_groups, Epoch(version))
@@ -148,7 +148,8 @@ def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batc
     watch.lap("follow")
     table = pa.Table.from_batches(rows) if rows else operator.no_rows()
     change = operator.apply(replicas, table, groups, moment)
-    _check_routing(task, shard, groups, change)
+    changed = _changed_rows(task, change)
+    _check_routing(task, shard, groups, changed)
     watch.lap("apply")
     with ThreadPoolExecutor(1, thread_name_prefix="millrace-segment") as writer:
         writing = writer.submit(
@@ -158,7 +159,9 @@ def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batc
         watch.lap("output")
         written = writing.result()
     watch.lap("segment")
-    reports.add([_report(task, moment, shard, executor, written, change, table.num_rows, watch)])
+    group_rows = {int(group): int(changed[group]) for group in np.flatnonzero(changed)}
+    counters = _with_expired(change.counters, written)
+    reports.add([_report(task, moment, mine, watch, table.num_rows, written, group_rows, counters)])
     crashpoints.reach(crashpoints.AFTER_SEGMENT, moment.epoch, task.driver)
 
 
@@ -194,52 +197,53 @@ def _write_segments(
     return reports
 
 
-def _check_routing(
-    task: ShardTask, shard: Shard, groups: npt.NDArray[np.int64], change: Change
-) -> None:
+def _changed_rows(task: ShardTask, change: Change) -> npt.NDArray[np.int64]:
+    """How many rows of state each key group changed."""
+    total = np.zeros(task.key_groups, np.int64)
     for changed in change.tables.values():
         hi = changed.rows.column(0).to_numpy()
-        counts = count_groups(hi, np.uint64(group_shift(task.key_groups)), task.key_groups)
-        counts[groups] = 0
-        if counts.any():
-            raise EpochFailedError(
-                f"shard {shard} of operator {task.operator!r} got rows of key group "
-                f"{int(counts.argmax())}, which it does not own. This is a bug in Millrace; "
-                "nothing was committed."
-            )
+        total += count_groups(hi, np.uint64(group_shift(task.key_groups)), task.key_groups)
+    return total
+
+
+def _check_routing(
+    task: ShardTask,
+    shard: Shard,
+    groups: npt.NDArray[np.int64],
+    changed: npt.NDArray[np.int64],
+) -> None:
+    foreign = changed.copy()
+    foreign[groups] = 0
+    if foreign.any():
+        raise EpochFailedError(
+            f"shard {shard} of operator {task.operator!r} got rows of key group "
+            f"{int(foreign.argmax())}, which it does not own. This is a bug in Millrace; "
+            "nothing was committed."
+        )
 
 
 def _report(
     task: ShardTask,
     moment: Moment,
-    shard: Shard,
-    executor: str,
-    tables: dict[str, TableReport],
-    change: Change | None,
-    input_rows: int,
+    mine: Told,
     watch: _Stopwatch,
+    input_rows: int,
+    tables: dict[str, TableReport],
+    group_rows: dict[int, int],
+    counters: dict[str, int],
 ) -> ShardReport:
     return ShardReport(
         operator=task.operator,
         epoch=Epoch(moment.epoch),
-        shard=shard,
+        shard=mine.shard,
         tables=tables,
         input_rows=input_rows,
         heap_bytes=cache.heap_bytes(),
-        executor=executor,
-        group_rows=_group_rows(task, change),
-        counters=_with_expired(change.counters if change else {}, tables),
+        executor=mine.executor,
+        group_rows=group_rows,
+        counters=counters,
         seconds=watch.laps,
     )
-
-
-def _group_rows(task: ShardTask, change: Change | None) -> dict[int, int]:
-    """How many rows of state each key group changed."""
-    total = np.zeros(task.key_groups, np.int64)
-    for changed in change.tables.values() if change else ():
-        hi = changed.rows.column(0).to_numpy()
-        total += count_groups(hi, np.uint64(group_shift(task.key_groups)), task.key_groups)
-    return {int(group): int(total[group]) for group in np.flatnonzero(total)}
 
 
 def _with_expired(counters: dict[str, int], tables: dict[str, TableReport]) -> dict[str, int]:

@@ -17,6 +17,7 @@ index of the deltas' fingerprints is in memory, and only of key groups that are 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -248,15 +249,8 @@ class Replica:
 
     def _needed(self, groups: Int64Array) -> list[tuple[Piece, Int64Array | None]]:
         """Pieces that a touch is going to read, and for which key groups."""
-        behind = np.zeros(self.key_groups, np.bool_)
-        behind[groups[self._taken[groups] != self._at[groups]]] = True
         needed: list[tuple[Piece, Int64Array | None]] = []
-        if behind.any():
-            taken = np.maximum(self._taken, self._live.base_last)
-            for piece, covers in self._live.after(int(taken[behind].min())):
-                takers = covers[behind[covers] & (taken[covers] < piece.segment.epoch)]
-                if len(takers):
-                    needed.append((piece, takers))
+        needed += self._untaken(groups[self._taken[groups] != self._at[groups]])
         bases: dict[PieceId, tuple[Piece, list[int]]] = {}
         for group in groups[~self._base_ready[groups]].tolist():
             base = self._base_piece[group]
@@ -300,15 +294,22 @@ class Replica:
 
     def _catch_up(self, groups: Int64Array) -> None:
         """Take the pieces that key groups have followed but not taken."""
+        self._make_room(groups[self._taken[groups] == NEVER])
+        for piece, takers in self._untaken(groups):
+            self._apply(piece, takers)
+        self._taken[groups] = self._at[groups]
+
+    def _untaken(self, groups: Int64Array) -> Iterator[tuple[Piece, Int64Array]]:
+        """Pieces that key groups have followed but not taken, and which of them take each."""
+        if not len(groups):
+            return
         behind = np.zeros(self.key_groups, np.bool_)
         behind[groups] = True
-        self._make_room(groups[self._taken[groups] == NEVER])
         taken = np.maximum(self._taken, self._live.base_last)
         for piece, covers in self._live.after(int(taken[groups].min())):
             takers = covers[behind[covers] & (taken[covers] < piece.segment.epoch)]
             if len(takers):
-                self._apply(piece, takers)
-        self._taken[groups] = self._at[groups]
+                yield piece, takers
 
     def _make_room(self, groups: Int64Array) -> None:
         """Make room at once for what key groups that start over are about to take."""

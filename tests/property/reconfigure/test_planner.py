@@ -78,13 +78,13 @@ def test_two_to_four_leaves_ranges(key_groups: int) -> None:
     st.integers(1, 40),
     st.integers(1, 40),
     st.floats(0, 0.3),
-    st.randoms(use_true_random=False),
+    st.integers(0, 2**32 - 1),
 )
 def test_moves_are_minimal_for_even_load(
-    key_groups: int, before: int, after: int, noise: float, rng: object
+    key_groups: int, before: int, after: int, noise: float, seed: int
 ) -> None:
     current = placed(key_groups, before)
-    load = np.asarray([1 + noise * rng.random() for _ in range(key_groups)])  # type: ignore[attr-defined]
+    load = 1 + noise * np.random.default_rng(seed).random(key_groups)
     slots = choose_slots(current, after, executors(max(before, after)))
     made = plan(current, slots, load)
     check(made)

@@ -21,7 +21,7 @@ def make_engine(kind: str, workdir: Path, memory: str) -> Servant:
     if kind == "millrace":
         from millrace.bench._peers.millrace import MillraceEngine
 
-        return MillraceEngine(workdir, memory)
+        return MillraceEngine("millrace", workdir, memory)
     if kind == "ceiling":
         from millrace.bench._peers.ceiling import CeilingEngine
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,16 @@ class MillraceQueries(Queries):
 
     operator = OPERATOR
 
-    def __init__(self, name: str, workdir: Path, memory: str) -> None:
-        settings = common_settings(workdir, memory)
-        super().__init__(mr.session(name, "local[2]", settings), workdir)
+    def __init__(
+        self,
+        name: str,
+        workdir: Path,
+        memory: str,
+        master: str = "local[2]",
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        settings = {**common_settings(workdir, memory), **(more or {})}
+        super().__init__(mr.session(name, master, settings), workdir)
         self._query: mr.Query | None = None
         self._reports: dict[int, dict[str, Any]] = {}
 
@@ -58,8 +66,10 @@ class MillraceQueries(Queries):
 class MillraceEngine(MillraceQueries, Engine):
     """`millrace`."""
 
-    def __init__(self, workdir: Path, memory: str) -> None:
-        super().__init__("millrace", workdir, memory)
+    def options(self, folder: Path) -> dict[str, Any]:
+        """What a query is started with, beside what all are."""
+        # Everything is kept, so that what was written can be counted afterwards.
+        return {"retain_epochs": 1_000_000}
 
     def start(self, source: DataFrame, folder: Path, trigger: dict[str, Any]) -> StreamingQuery:
         self._query = (
@@ -71,8 +81,7 @@ class MillraceEngine(MillraceQueries, Engine):
                 str(folder),
                 parallelism=PARTITIONS,
                 trigger="available_now" if trigger else None,
-                # Everything is kept, so that what was written can be counted afterwards.
-                retain_epochs=1_000_000,
+                **self.options(folder),
             )
         )
         return self._query.spark_query
