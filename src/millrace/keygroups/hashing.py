@@ -1,0 +1,283 @@
+"""Fingerprints outside Spark: the same 128 bits as `fingerprint`, from Arrow arrays.
+
+Whoever looks a key up without Spark, such as a server of look-ups, needs the fingerprint that
+Spark's expressions gave it when it was written. This module is those expressions once more, on
+whole arrays: Spark's `xxhash64`, which is XXH64 with the hash so far as the seed of the next value.
+
+Invariant: for every key type that `fingerprint` takes, both give the same bits. The one exception
+is a string with a collation, whose collation key only Spark can compute; it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from millrace.errors import UnhashableKeyError
+from millrace.keygroups.fingerprint import HI_SALT, LO_SALT
+from millrace.state._jit import kernel, load_u8, load_u32, load_u64
+
+UInt64Array = npt.NDArray[np.uint64]
+BoolArray = npt.NDArray[np.bool_]
+
+SEED = 42
+"""What Spark's `xxhash64` starts with."""
+
+PRIME_1 = np.uint64(0x9E3779B185EBCA87)
+PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
+PRIME_3 = np.uint64(0x165667B19E3779F9)
+PRIME_4 = np.uint64(0x85EBCA77C2B2AE63)
+PRIME_5 = np.uint64(0x27D4EB2F165667C5)
+
+
+def fingerprints(
+    columns: Sequence[pa.Array], key_types: Sequence[T.DataType]
+) -> tuple[UInt64Array, UInt64Array]:
+    """Both halves of the fingerprint of each key.
+
+    The columns have exactly the Arrow types in which the state keeps the key columns.
+    """
+    return _half(columns, key_types, HI_SALT), _half(columns, key_types, LO_SALT)
+
+
+def check_computable(name: str, data_type: T.DataType) -> None:
+    """Raise if the fingerprint of such a key needs Spark."""
+    if isinstance(data_type, T.StructType):
+        for field in data_type.fields:
+            check_computable(f"{name}.{field.name}", field.dataType)
+    elif isinstance(data_type, T.ArrayType):
+        check_computable(f"{name}[]", data_type.elementType)
+    elif isinstance(data_type, T.StringType) and not data_type.isUTF8BinaryCollation():
+        raise UnhashableKeyError(
+            f"key column {name!r} has type {data_type.simpleString()}: which strings are equal "
+            "under its collation, only Spark can tell, so such keys cannot be looked up without "
+            "it. Read the state with SQL or as a Spark table instead."
+        )
+
+
+def _half(columns: Sequence[pa.Array], key_types: Sequence[T.DataType], salt: int) -> UInt64Array:
+    rows = len(columns[0])
+    hashes = _start(rows, np.uint32(salt), np.uint64(SEED))
+    for column, data_type in zip(columns, key_types, strict=True):
+        _fold(hashes, column, data_type, salt)
+    return hashes
+
+
+def _fold(hashes: UInt64Array, column: pa.Array, data_type: T.DataType, salt: int) -> None:
+    """Add a column to the hashes: whether it is NULL, then its value."""
+    valid = _valid(column)
+    if isinstance(data_type, T.StructType):
+        _fold_flags(hashes, valid)
+        # Flattened, the fields of a struct that is NULL are NULL.
+        for field, child in zip(data_type.fields, column.flatten(), strict=True):
+            _fold(hashes, child, field.dataType, salt)
+    elif isinstance(data_type, T.ArrayType):
+        offsets = np.asarray(column.offsets, np.int64)
+        first, last = int(offsets[0]), int(offsets[-1])
+        elements = column.values.slice(first, last - first)
+        inner = _half([elements], [data_type.elementType], salt)
+        _fold_lists(hashes, offsets - first, inner, valid)
+    elif isinstance(data_type, T.StringType | T.BinaryType):
+        _fold_bytes(hashes, *_bytes(column), valid)
+    elif isinstance(data_type, T.DecimalType) and data_type.precision > 18:
+        # Named, so that it lives as long as the kernel reads its bytes.
+        digits = pa.array([_big_endian(v) for v in column.to_pylist()], pa.binary())
+        _fold_bytes(hashes, *_bytes(digits), valid)
+    elif isinstance(data_type, T.DecimalType):
+        # Of 16 bytes, the low eight hold such a value in full.
+        _fold_64(hashes, _values(column, np.uint64, 2)[::2].copy(), valid)
+    else:
+        words = _numbers(column, data_type)
+        if words.dtype == np.uint32:
+            _fold_32(hashes, words, valid)
+        else:
+            _fold_64(hashes, words, valid)
+
+
+def _numbers(column: pa.Array, data_type: T.DataType) -> npt.NDArray[Any]:
+    """Values of up to four bytes as 32-bit words, others as 64-bit words."""
+    if isinstance(data_type, T.BooleanType):
+        filled = column.fill_null(False) if column.null_count else column
+        return np.asarray(filled.to_numpy(zero_copy_only=False), np.uint32)
+    if isinstance(data_type, T.FloatType):
+        return _one_zero(_values(column, np.float32)).view(np.uint32)
+    if isinstance(data_type, T.DoubleType):
+        return _one_zero(_values(column, np.float64)).view(np.uint64)
+    width = column.type.bit_width
+    if width == 64:
+        return _values(column, np.uint64)
+    return _values(column, np.dtype(f"int{width}")).astype(np.int32).view(np.uint32)
+
+
+def _one_zero(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Floating point as Spark groups it: one zero, and one NaN, Java's."""
+    values = values + values.dtype.type(0)
+    values[np.isnan(values)] = np.nan
+    return values
+
+
+def _values(column: pa.Array, dtype: Any, per_value: int = 1) -> npt.NDArray[Any]:
+    """The values as they lie in memory; those of NULLs mean nothing."""
+    buffer = column.buffers()[1]
+    if buffer is None or not len(column):
+        return np.zeros(len(column) * per_value, dtype)
+    all_values = np.frombuffer(buffer, dtype)
+    return all_values[column.offset * per_value : (column.offset + len(column)) * per_value]
+
+
+def _bytes(column: pa.Array) -> tuple[npt.NDArray[np.int32], int]:
+    """Offsets of strings, and the address of their bytes."""
+    _, offset_buffer, data = column.buffers()
+    if offset_buffer is None or not len(column):
+        return np.zeros(len(column) + 1, np.int32), 0
+    offsets = np.frombuffer(offset_buffer, np.int32)
+    address = data.address if data is not None else 0
+    return offsets[column.offset : column.offset + len(column) + 1], address
+
+
+def _big_endian(value: Any) -> bytes | None:
+    """A decimal's digits as the shortest two's complement, as Java writes them."""
+    if value is None:
+        return None
+    sign, digits, _ = value.as_tuple()
+    unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
+    bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()
+    return unscaled.to_bytes(bits // 8 + 1, "big", signed=True)
+
+
+def _valid(column: pa.Array) -> BoolArray:
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    valid: BoolArray = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+@kernel
+def _rotated(value: np.uint64, bits: int) -> np.uint64:
+    return np.uint64((value << np.uint64(bits)) | (value >> np.uint64(64 - bits)))
+
+
+@kernel
+def _mixed(value: np.uint64) -> np.uint64:
+    value ^= value >> np.uint64(33)
+    value *= PRIME_2
+    value ^= value >> np.uint64(29)
+    value *= PRIME_3
+    return np.uint64(value ^ (value >> np.uint64(32)))
+
+
+@kernel
+def _hash_32(value: np.uint32, seed: np.uint64) -> np.uint64:
+    found = (seed + PRIME_5 + np.uint64(4)) ^ (np.uint64(value) * PRIME_1)
+    return _mixed(_rotated(found, 23) * PRIME_2 + PRIME_3)
+
+
+@kernel
+def _hash_64(value: np.uint64, seed: np.uint64) -> np.uint64:
+    found = (seed + PRIME_5 + np.uint64(8)) ^ (_rotated(value * PRIME_2, 31) * PRIME_1)
+    return _mixed(_rotated(found, 27) * PRIME_1 + PRIME_4)
+
+
+@kernel
+def _hash_bytes(address: np.uint64, length: np.int64, seed: np.uint64) -> np.uint64:
+    at = address
+    left = np.int64(length)
+    if left >= 32:
+        a = seed + PRIME_1 + PRIME_2
+        b = seed + PRIME_2
+        c = seed
+        d = seed - PRIME_1
+        while left >= 32:
+            a = _rotated(a + load_u64(at) * PRIME_2, 31) * PRIME_1
+            b = _rotated(b + load_u64(at + np.uint64(8)) * PRIME_2, 31) * PRIME_1
+            c = _rotated(c + load_u64(at + np.uint64(16)) * PRIME_2, 31) * PRIME_1
+            d = _rotated(d + load_u64(at + np.uint64(24)) * PRIME_2, 31) * PRIME_1
+            at += np.uint64(32)
+            left -= 32
+        found = _rotated(a, 1) + _rotated(b, 7) + _rotated(c, 12) + _rotated(d, 18)
+        found = (found ^ (_rotated(a * PRIME_2, 31) * PRIME_1)) * PRIME_1 + PRIME_4
+        found = (found ^ (_rotated(b * PRIME_2, 31) * PRIME_1)) * PRIME_1 + PRIME_4
+        found = (found ^ (_rotated(c * PRIME_2, 31) * PRIME_1)) * PRIME_1 + PRIME_4
+        found = (found ^ (_rotated(d * PRIME_2, 31) * PRIME_1)) * PRIME_1 + PRIME_4
+    else:
+        found = seed + PRIME_5
+    found += np.uint64(length)
+    while left >= 8:
+        found ^= _rotated(load_u64(at) * PRIME_2, 31) * PRIME_1
+        found = _rotated(found, 27) * PRIME_1 + PRIME_4
+        at += np.uint64(8)
+        left -= 8
+    if left >= 4:
+        found ^= np.uint64(load_u32(at)) * PRIME_1
+        found = _rotated(found, 23) * PRIME_2 + PRIME_3
+        at += np.uint64(4)
+        left -= 4
+    while left > 0:
+        found ^= np.uint64(load_u8(at)) * PRIME_5
+        found = _rotated(found, 11) * PRIME_1
+        at += np.uint64(1)
+        left -= 1
+    return _mixed(found)
+
+
+@kernel
+def _start(rows: int, salt: np.uint32, seed: np.uint64) -> UInt64Array:
+    return np.full(rows, _hash_32(salt, seed), np.uint64)
+
+
+@kernel
+def _fold_flags(hashes: UInt64Array, valid: BoolArray) -> None:
+    for i in range(len(hashes)):
+        hashes[i] = _hash_32(np.uint32(0 if valid[i] else 1), hashes[i])
+
+
+@kernel
+def _fold_32(hashes: UInt64Array, values: npt.NDArray[np.uint32], valid: BoolArray) -> None:
+    for i in range(len(hashes)):
+        if valid[i]:
+            hashes[i] = _hash_32(values[i], _hash_32(np.uint32(0), hashes[i]))
+        else:
+            hashes[i] = _hash_32(np.uint32(1), hashes[i])
+
+
+@kernel
+def _fold_64(hashes: UInt64Array, values: UInt64Array, valid: BoolArray) -> None:
+    for i in range(len(hashes)):
+        if valid[i]:
+            hashes[i] = _hash_64(values[i], _hash_32(np.uint32(0), hashes[i]))
+        else:
+            hashes[i] = _hash_32(np.uint32(1), hashes[i])
+
+
+@kernel
+def _fold_bytes(
+    hashes: UInt64Array, offsets: npt.NDArray[np.int32], address: int, valid: BoolArray
+) -> None:
+    for i in range(len(hashes)):
+        if valid[i]:
+            start = np.uint64(address) + np.uint64(offsets[i])
+            length = np.int64(offsets[i + 1]) - np.int64(offsets[i])
+            hashes[i] = _hash_bytes(start, length, _hash_32(np.uint32(0), hashes[i]))
+        else:
+            hashes[i] = _hash_32(np.uint32(1), hashes[i])
+
+
+@kernel
+def _fold_lists(
+    hashes: UInt64Array, offsets: npt.NDArray[np.int64], elements: UInt64Array, valid: BoolArray
+) -> None:
+    """The flag, the number of elements, and each element's own hash."""
+    for i in range(len(hashes)):
+        if valid[i]:
+            found = _hash_32(np.uint32(0), hashes[i])
+            found = _hash_32(np.uint32(offsets[i + 1] - offsets[i]), found)
+            for j in range(offsets[i], offsets[i + 1]):
+                found = _hash_64(elements[j], found)
+            hashes[i] = found
+        else:
+            hashes[i] = _hash_32(np.uint32(1), hashes[i])
