@@ -39,6 +39,8 @@ class Point:
     begins: tuple[int, ...]
     """The first second of each source that is in it."""
     ends: tuple[int, ...]
+    planned: float
+    """When Spark had written down what is in it, right after its trigger."""
 
     @property
     def seconds(self) -> int:
@@ -60,8 +62,11 @@ def read_points(checkpoint: Path) -> list[Point]:
     for batch in sorted(int(p.name) for p in commits.iterdir() if p.name.isdigit()):
         ends = read_ends(checkpoint, batch)
         if ends != before:
-            committed = (commits / str(batch)).stat().st_mtime_ns / 1e9
-            points.append(Point(batch, committed, before, ends))
+            committed, planned = (
+                (checkpoint / log / str(batch)).stat().st_mtime_ns / 1e9
+                for log in ("commits", "offsets")
+            )
+            points.append(Point(batch, committed, before, ends, planned))
         before = ends
     return points
 
@@ -104,7 +109,7 @@ class Timeline:
     @staticmethod
     def from_json(data: dict[str, Any]) -> Timeline:
         points = [
-            Point(p["batch"], p["committed"], tuple(p["begins"]), tuple(p["ends"]))
+            Point(p["batch"], p["committed"], tuple(p["begins"]), tuple(p["ends"]), p["planned"])
             for p in data["points"]
         ]
         return Timeline(points, data["started"], data["rate"])
@@ -159,8 +164,16 @@ class Timeline:
         return self.rows(others) / (others[-1].committed - first.committed)
 
     def missed(self, since: float, until: float, trigger: float) -> int:
-        """How many times a batch was due and none was committed."""
-        return sum(max(0, round(gap / trigger) - 1) for gap in self.gaps(since, until))
+        """How many triggers passed without a batch of their own.
+
+        Spark triggers at whole multiples of the interval. A batch that outlasts it delays the next
+        one, which then starts at once: that is late, and seen in the latencies. Only when none
+        starts before the trigger after that one has an epoch been left out.
+        """
+        had = {int(p.planned // trigger) for p in self.points}
+        window = self._window(since, until)
+        first, last = (int(p.planned // trigger) for p in (window[0], window[-1]))
+        return sum(tick not in had for tick in range(first, last))
 
     def series(self, origin: float) -> list[list[float]]:
         """Per batch: when it was done, and the least, mean and largest latency of its rows."""

@@ -16,15 +16,20 @@ def batch(checkpoint: Path, number: int, ends: list[int], committed: float) -> N
         (checkpoint / log).mkdir(parents=True, exist_ok=True)
     lines = ["v1", "{}", '{"logOffset":0}', *map(str, ends)]
     (checkpoint / "offsets" / str(number)).write_text("\n".join(lines))
-    path = checkpoint / "commits" / str(number)
-    path.write_text("v1\n{}")
-    os.utime(path, (committed, committed))
+    (checkpoint / "commits" / str(number)).write_text("v1\n{}")
+    for log, time in (("offsets", committed - 0.5), ("commits", committed)):
+        os.utime(checkpoint / log / str(number), (time, time))
+
+
+def point(batch: int, committed: float, begins: tuple[int, ...], ends: tuple[int, ...]) -> Point:
+    """A batch that took half a second."""
+    return Point(batch, committed, begins, ends, committed - 0.5)
 
 
 def steady(seconds: int, delay: float = 0.5) -> list[Point]:
     """One epoch per second with a second of every source; done `delay` after the last tick."""
     return [
-        Point(n, START + n + 1 + 0.75 + delay, (n,) * SOURCES, (n + 1,) * SOURCES)
+        point(n, START + n + 1 + 0.75 + delay, (n,) * SOURCES, (n + 1,) * SOURCES)
         for n in range(seconds)
     ]
 
@@ -38,8 +43,8 @@ def test_points_are_read_from_the_logs(tmp_path: Path) -> None:
     # Planned and not committed.
     (tmp_path / "offsets" / "11").write_text("v1\n{}\n-\n9\n9\n9\n9")
     assert read_points(tmp_path) == [
-        Point(1, 6.0, (0, 0, 0, 0), (2, 2, 1, 1)),
-        Point(10, 8.0, (2, 2, 1, 1), (3, 3, 3, 2)),
+        point(1, 6.0, (0, 0, 0, 0), (2, 2, 1, 1)),
+        point(10, 8.0, (2, 2, 1, 1), (3, 3, 3, 2)),
     ]
 
 
@@ -79,11 +84,25 @@ def test_a_steady_run_misses_nothing() -> None:
     assert timeline.recovered(START + 4, within=3.0) == pytest.approx(0.25)
 
 
+def test_a_late_epoch_is_not_a_missed_one() -> None:
+    points = steady(4)
+    # It takes 1.6 s; the next one starts when it is done, and the one after that is on time again.
+    points.append(Point(4, START + 7.35, (4,) * SOURCES, (5,) * SOURCES, START + 5.75))
+    points.append(Point(5, START + 7.9, (5,) * SOURCES, (6,) * SOURCES, START + 7.4))
+    points += steady(12)[6:]
+    timeline = Timeline(points, START, rate=400)
+    assert timeline.missed(START + 5, START + 9, 1.0) == 1
+    # Had it been done before the next trigger but one, that trigger would have had its epoch.
+    points[4] = Point(4, START + 6.9, (4,) * SOURCES, (5,) * SOURCES, START + 5.75)
+    points[5] = Point(5, START + 7.5, (5,) * SOURCES, (6,) * SOURCES, START + 6.95)
+    assert Timeline(points, START, rate=400).missed(START + 5, START + 9, 1.0) == 0
+
+
 def test_a_pause_is_seen_everywhere() -> None:
     points = steady(4)
     # Nothing for three seconds, then all of it in one epoch, then as before.
-    points.append(Point(4, START + 8.25, (4,) * SOURCES, (7,) * SOURCES))
-    points += [Point(n, START + n + 2.25, (n,) * SOURCES, (n + 1,) * SOURCES) for n in range(7, 14)]
+    points.append(point(4, START + 8.25, (4,) * SOURCES, (7,) * SOURCES))
+    points += [point(n, START + n + 2.25, (n,) * SOURCES, (n + 1,) * SOURCES) for n in range(7, 14)]
     timeline = Timeline(points, START, rate=400)
     request, end = START + 5.5, START + 8.0
     assert timeline.missed(request, end, 1.0) == 2
