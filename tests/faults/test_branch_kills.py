@@ -1,5 +1,6 @@
-"""The driver of a query with side outputs and an initial state is killed in its first epoch and
-after it; every output has each batch once, and the initial state is there once."""
+"""The driver of a query with side outputs and initial, broadcast and task state is killed in its
+first epoch and after it, and goes on with another parallelism; every output has each batch once,
+and so has every kind of state."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -34,12 +36,15 @@ def test_killed_once(spark: SparkSession, tmp_path: Path, crash: str) -> None:
         [(rng.choice([None, "ann", "bob", "cyd"]), rng.randint(1, 60)) for _ in range(size)]
         for size in (40, 25, 30)
     ]
-    for rows in batches:
+    rates = support.Folder(tmp_path / "rates", "name string, rate long")
+    for number, rows in enumerate(batches, start=1):
         folder.drop(rows)
+        rates.drop([("hour", number)])
     location, sinks = tmp_path / "location", tmp_path / "sinks"
     program = processes.start(
         "tests.faults.branches",
         folder.path,
+        rates.path,
         location,
         sinks,
         log=tmp_path / "log",
@@ -48,7 +53,7 @@ def test_killed_once(spark: SparkSession, tmp_path: Path, crash: str) -> None:
     code = program.wait()
     assert code == -signal.SIGKILL, f"ended with {code} instead of dying:\n{program.output()}"
     program.assert_nobody_survives()
-    driver.finish(branches.build(spark, folder.path, sinks), location)
+    driver.finish(branches.build(spark, folder.path, rates.path, sinks), location, 3)
 
     totals: Counter[str | None] = Counter(dict(branches.BEGINNING))
     crossed: Counter[str | None] = Counter()
@@ -56,7 +61,7 @@ def test_killed_once(spark: SparkSession, tmp_path: Path, crash: str) -> None:
         hundreds: Counter[tuple[str | None, int]] = Counter()
         for user, seconds in rows:
             before = totals[user]
-            totals[user] += seconds
+            totals[user] += seconds * (batch_id + 1)
             if before // 100 < totals[user] // 100:
                 hundreds[user, totals[user]] += 1
                 crossed[user] += 1
@@ -65,6 +70,9 @@ def test_killed_once(spark: SparkSession, tmp_path: Path, crash: str) -> None:
     reader = mr.open(str(location))
     assert reader.epoch == len(batches)
     assert {r["user"]: r["total"] for r in reader.to_arrow("spent").to_pylist()} == totals
+    assert reader.to_arrow("spent", state="rates").to_pylist() == [{"key": "hour", "value": 3}]
+    seen = reader.to_arrow("spent", state="seen").column("value")
+    assert pc.sum(seen).as_py() == sum(map(len, batches))
     assert {r["user"]: r["n"] for r in reader.to_arrow("crossed").to_pylist()} == crossed
 
 
