@@ -158,6 +158,10 @@ class QueryStoppedError(MillraceError):
     """The query is not running any more."""
 
 
+class PageError(MillraceError):
+    """The live page cannot be served where it was asked for."""
+
+
 class ProcessorError(EpochFailedError):
     """A processor's own code raised; the error names operator, key and row."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +31,9 @@ from millrace.spark.failures import unwrapped
 from millrace.spark.heartbeat import with_heartbeat
 from millrace.spark.pipeline import Pipeline
 from millrace.spark.session import check_session, check_versions
+
+if TYPE_CHECKING:
+    from millrace.ui import Page
 
 
 class Query:
@@ -66,6 +69,11 @@ class Query:
     def is_active(self) -> bool:
         between = self._runner.director.restarting.is_set() or self._is_restarting
         return self.spark_query.isActive or between
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to stop, or has stopped because of that."""
+        return self._runner.stopping and not self._is_restarting
 
     def rescale(
         self, parallelism: int, *, strategy: str = "live", operator: str | None = None
@@ -195,6 +203,18 @@ class Query:
         if self._runner.failure is not None:
             return unwrapped(self._runner.failure)
         return self.spark_query.exception()
+
+    def ui(self, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> Page:
+        """Open the live page of this query; `url` is where it is, `close()` ends it.
+
+        It only reads. Without a token it is for this machine alone: any other `host` needs one.
+        Port 0 takes a free one.
+        """
+        # Executors import this module too, and have no use for a web server.
+        from millrace.ui import open_page
+        from millrace.ui.live import LiveQuery
+
+        return open_page(self.location, LiveQuery(self), host=host, port=port, token=token)
 
     def progress(self) -> dict[str, Any] | None:
         """The last epoch's figures, with Spark's own for the same batch; None before the first."""

@@ -24,6 +24,7 @@ COMMANDS = {
     ),
     "bench": ("millrace.cli.bench:bench", "Measure Millrace beside Spark."),
     "check": ("millrace.cli.location:check", "Read a whole location; say what is damaged."),
+    "ui": ("millrace.cli.ui:ui", "Serve the live page of a location."),
     "demo": ("millrace.demo:demo", "Watch a stream of made-up readings, then check its state."),
 }
 """Name -> (where it is, one line about it)."""

@@ -167,6 +167,7 @@ class Journal:
         operators: dict[OperatorName, OperatorCommit],
         specs: dict[OperatorName, dict[str, Any]],
         full: bool,
+        figures: dict[str, Any] | None = None,
     ) -> Manifest:
         """Commit the epoch after `trail`, and advance `trail` to it."""
         epoch = Epoch(trail.epoch + 1)
@@ -193,6 +194,7 @@ class Journal:
             operators=operators,
             specs=specs if full else None,
             snapshot=snapshot,
+            figures=figures,
         )
         data, checksum = manifests.encode(manifest)
         path = manifests.manifest_path(epoch)

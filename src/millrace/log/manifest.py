@@ -66,6 +66,8 @@ class Manifest:
     """Full manifests only: what each operator is."""
     snapshot: dict[OperatorName, dict[str, Any]] | None = field(default=None, repr=False)
     """Full manifests only: everything that is live, as `OperatorLog.to_json` writes it."""
+    figures: dict[str, Any] | None = None
+    """For people who watch: how long the epoch took, how many rows came. Nothing depends on it."""
 
     @property
     def is_full(self) -> bool:
@@ -98,6 +100,8 @@ def encode(manifest: Manifest) -> tuple[bytes, str]:
         "keyGroups": manifest.key_groups,
         "operators": {name: commit.to_json() for name, commit in manifest.operators.items()},
     }
+    if manifest.figures is not None:
+        body["figures"] = manifest.figures
     if manifest.snapshot is not None:
         body["specs"] = manifest.specs
         body["snapshot"] = manifest.snapshot
@@ -149,5 +153,6 @@ def decode(data: bytes, where: str) -> tuple[Manifest, str]:
         },
         specs=body.get("specs"),
         snapshot=body.get("snapshot"),
+        figures=body.get("figures"),
     )
     return manifest, digest

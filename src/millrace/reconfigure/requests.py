@@ -65,11 +65,17 @@ class Requests:
         self._store.create(f"{FOLDER}/{request.id}.json", seal(body)[0])
         return request
 
+    def ids(self) -> list[str]:
+        """All requests that are remembered, oldest first."""
+        return _ids(self._names())
+
     def open(self) -> list[str]:
         """The ids of requests without an answer, oldest first."""
-        names = {path.rsplit("/", 1)[-1] for path in self._store.list(FOLDER)}
-        ids = (name.removesuffix(".json") for name in sorted(names) if name.endswith(".json"))
-        return [i for i in ids if not i.endswith(".answer") and f"{i}.answer.json" not in names]
+        names = self._names()
+        return [i for i in _ids(names) if f"{i}.answer.json" not in names]
+
+    def _names(self) -> set[str]:
+        return {path.rsplit("/", 1)[-1] for path in self._store.list(FOLDER)}
 
     def pending(self) -> list[Request]:
         """Requests without an answer, oldest first."""
@@ -130,3 +136,8 @@ class Requests:
             # The answer goes last: without it the request would be open again.
             for path in sorted(files[id_], key=lambda p: "answer" in p):
                 self._store.delete(path)
+
+
+def _ids(names: set[str]) -> list[str]:
+    ids = (name.removesuffix(".json") for name in sorted(names) if name.endswith(".json"))
+    return [i for i in ids if not i.endswith(".answer")]

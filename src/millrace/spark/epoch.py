@@ -205,6 +205,13 @@ class EpochRunner:
             operators=self._commits(reports),
             specs=self._specs,
             full=self._first,
+            figures={
+                "seconds": round(clock.stopwatch() - started, 4),
+                "inputRows": {
+                    name: sum(r.input_rows for r in shards.values())
+                    for name, shards in reports.items()
+                },
+            },
         )
         self._first = False
         phases["manifest"] = clock.stopwatch() - at

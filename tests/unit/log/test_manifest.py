@@ -39,6 +39,7 @@ def manifest(full: bool) -> Manifest:
         operators={operator: OperatorCommit(Assignment.even(4, 2), (ENTRY,), 77)},
         specs={operator: {"kind": "aggregate", "name": "Zähler"}} if full else None,
         snapshot={operator: {"segments": [], "rows": 77}} if full else None,
+        figures=None if full else {"seconds": 0.25, "inputRows": {"totals": 9}},
     )
 
 

@@ -1,0 +1,224 @@
+"""Following a location: read each new manifest once, and what was asked of the query.
+
+Works on a location whose query runs in this process, in another one, or not at all; it writes
+nothing. `refresh` may be called from any thread, and does nothing while another is at it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from millrace import clock
+from millrace.errors import MillraceError, MissingFileError
+from millrace.ids import Epoch
+from millrace.log import Journal, Trail, open_store
+from millrace.reconfigure.requests import Answer, Request, Requests
+from millrace.ui.history import (
+    KEPT_POINTS,
+    History,
+    Mark,
+    OperatorNow,
+    Point,
+    operators_now,
+)
+
+REQUESTS_EVERY = 2.0
+"""Seconds between looks at the requests, which need a listing."""
+
+COLUMNS = tuple(Point.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class Live:
+    """What the query's own process knows at a moment."""
+
+    state: str
+    """running, stopped or failed"""
+    error: str = ""
+    executors: tuple[str, ...] = ()
+    figures: Mapping[int, tuple[int | None, float | None]] = field(default_factory=dict)
+    """Epoch -> rows its sources gave, and milliseconds from trigger to commit."""
+
+
+class Source(Protocol):
+    """A query in this process."""
+
+    def look(self) -> Live: ...
+
+
+class Watch:
+    """One location, as far as it has been read."""
+
+    def __init__(self, location: str, source: Source | None = None) -> None:
+        self.location = location
+        self.journal = Journal.open(open_store(location))
+        self.history = History()
+        self._source = source
+        self._live: Live | None = None
+        self._requests = Requests(self.journal.store)
+        self._answered: dict[str, tuple[Request, Answer]] = {}
+        self._asked: list[tuple[Request, Answer | None]] = []
+        self._asked_at = -REQUESTS_EVERY
+        self._trail: Trail | None = None
+        self._operators: list[OperatorNow] = []
+        self._notes: list[Mark] = []
+        self._lock = threading.Lock()
+        self.problem = ""
+        """Why the last look failed; empty if it did not."""
+
+    def refresh(self) -> None:
+        """Read what is new. What goes wrong is told to those who watch, and tried again."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._look()
+            self.problem = ""
+        except MillraceError as error:
+            self.problem = str(error)
+        finally:
+            self._lock.release()
+
+    def note(self, kind: str, title: str, detail: str = "") -> None:
+        """Put a mark of one's own on the time line."""
+        self._notes.append(Mark(kind, clock.now_ms(), title, detail))
+
+    def _look(self) -> None:
+        self._follow()
+        if self._source is not None:
+            self._take(self._source.look())
+        now = clock.stopwatch()
+        if now - self._asked_at >= REQUESTS_EVERY:
+            self._asked = self._read_requests()
+            self._asked_at = now
+
+    def _follow(self) -> None:
+        if self._trail is None:
+            epochs = self.journal.epochs()
+            if not epochs:
+                return
+            self._begin(epochs[max(0, len(epochs) - KEPT_POINTS)])
+        assert self._trail is not None
+        before = self._trail.epoch
+        while True:
+            try:
+                manifest, checksum = self.journal.read(Epoch(self._trail.epoch + 1))
+            except MissingFileError:
+                break
+            self._trail.advance(manifest, checksum)
+            self.history.add(manifest, self._trail)
+        if self._trail.epoch == before and self.journal.head() > before:
+            # It went on so fast that the next one is not retained any more.
+            self._begin(self.journal.head())
+        self._operators = operators_now(self._trail)
+
+    def _begin(self, epoch: Epoch) -> None:
+        self._trail = self.journal.trail(epoch)
+        self.history.add(self.journal.read(epoch)[0], self._trail)
+
+    def _take(self, live: Live) -> None:
+        before, self._live = self._live, live
+        self.history.note_executors(live.executors)
+        for epoch, (rows, took_ms) in live.figures.items():
+            self.history.know_better(epoch, rows=rows, took_ms=took_ms)
+        if before is None or before.state != "running":
+            return
+        if live.state == "running":
+            for name in sorted(set(before.executors) - set(live.executors)):
+                groups = sum(_groups_of(operator, name) for operator in self._operators)
+                if groups:
+                    self.note("lost", f"{name} lost", f"it had {groups} key groups")
+                else:
+                    self.note("left", f"{name} left", "it had no key groups")
+            for name in sorted(set(live.executors) - set(before.executors)):
+                self.note("joined", f"{name} joined")
+        elif live.state == "failed":
+            self.note("failed", "query failed", live.error)
+        else:
+            self.note("stop", "query stopped")
+
+    def _read_requests(self) -> list[tuple[Request, Answer | None]]:
+        found: list[tuple[Request, Answer | None]] = []
+        for id_ in self._requests.ids():
+            known = self._answered.get(id_)
+            if known is not None:
+                found.append(known)
+                continue
+            try:
+                request = self._requests.read(id_)
+            except MillraceError:
+                # One that cannot be read is refused by the query's driver, with the reason.
+                continue
+            answer = self._requests.answered(id_)
+            if answer is not None:
+                self._answered[id_] = (request, answer)
+            found.append((request, answer))
+        return [(r, a) for r, a in found if r.kind != "cancel"]
+
+    def marks(self) -> list[Mark]:
+        """Everything on the time line, oldest first."""
+        known = {m.title.rpartition(" ")[0] for m in self._notes if m.kind in ("lost", "left")}
+        alive = self._live.executors if self._live is not None else ()
+        derived = self.history.marks(self._asked, known.union(alive))
+        return sorted([*derived, *self._notes], key=lambda mark: mark.time_ms)
+
+    def snapshot(self, after: int = 0) -> dict[str, Any]:
+        """All there is to show; of the epochs only those after one."""
+        history, live = self.history, self._live
+        points = list(history.points)
+        new = itertools.dropwhile(lambda point: point.epoch <= after, points)
+        alive = None if live is None else set(live.executors)
+        return {
+            "location": self.location,
+            "query": self.journal.identity.query,
+            "keyGroups": self.journal.identity.key_groups,
+            "now": clock.now_ms(),
+            "state": "watched" if live is None else live.state,
+            "error": (live.error if live is not None else "") or self.problem,
+            "epoch": points[-1].epoch if points else 0,
+            "sourceRows": live is not None,
+            "columns": COLUMNS,
+            "points": [[getattr(point, name) for name in COLUMNS] for point in new],
+            "marks": [mark.to_json() for mark in self.marks()],
+            "executors": [
+                {"name": name, "alive": None if alive is None else name in alive}
+                for name in history.seen
+            ],
+            "operators": [_described(operator) for operator in self._operators],
+            "assignments": {
+                name: _changes(list(past), after) for name, past in history.assignments.items()
+            },
+        }
+
+    @property
+    def operators(self) -> Sequence[OperatorNow]:
+        return self._operators
+
+    @property
+    def live(self) -> Live | None:
+        return self._live
+
+
+def _groups_of(operator: OperatorNow, executor: str) -> int:
+    assignment = operator.assignment
+    if assignment is None:
+        return 0
+    return sum(assignment.executor_of(shard) == executor for shard in assignment.owners)
+
+
+def _described(operator: OperatorNow) -> dict[str, Any]:
+    shards = operator.assignment.shards if operator.assignment is not None else 0
+    return {
+        "name": operator.name,
+        "kind": operator.kind,
+        "rows": operator.rows,
+        "bytes": operator.bytes,
+        "shards": shards,
+    }
+
+
+def _changes(past: Sequence[tuple[int, Any]], after: int) -> list[dict[str, Any]]:
+    return [{"epoch": epoch, **a.to_json()} for epoch, a in past if epoch > after]

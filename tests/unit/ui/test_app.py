@@ -1,0 +1,167 @@
+"""The page over HTTP: what it serves, to whom, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from tests.conftest import ROOT
+from tests.unit.ui.histories import eventful
+
+from millrace.errors import NotALocationError, PageError, UsageError
+from millrace.ui import open_page
+from millrace.ui.app import FILES, make_app
+from millrace.ui.metrics import METRICS, _labels
+from millrace.ui.watch import Live, Watch
+
+
+@pytest.fixture
+def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
+    made = Watch(eventful(tmp_path / "location", monkeypatch).url)
+    made.refresh()
+    return made
+
+
+class Client:
+    """Asks an application, without a server in between."""
+
+    def __init__(self, app: Starlette, host: str) -> None:
+        self._app = app
+        self._url = f"http://{host}"
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(self._app)
+            async with httpx.AsyncClient(transport=transport, base_url=self._url) as http:
+                return await http.request(method, path, **options)
+
+        return asyncio.run(ask())
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
+
+
+def client(watch: Watch, token: str | None = None, host: str = "127.0.0.1") -> Client:
+    return Client(make_app(watch, token), host)
+
+
+def test_the_files_need_nothing_from_elsewhere(watch: Watch) -> None:
+    for path in FILES:
+        answer = client(watch).get(path)
+        assert answer.status_code == 200
+        assert "default-src 'self'" in answer.headers["content-security-policy"]
+        outside = answer.text.replace("http://www.w3.org/2000/svg", "")
+        assert "http:" not in outside
+        assert "https:" not in outside
+
+
+def test_the_snapshot_and_its_errors(watch: Watch) -> None:
+    body = client(watch).get("/api/snapshot", params={"after": 10}).json()
+    assert [row[0] for row in body["points"]] == [11, 12]
+    assert client(watch).get("/api/snapshot", params={"after": "x"}).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/", "/api/snapshot", "/metrics"])
+def test_it_only_reads(watch: Watch, path: str) -> None:
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        assert client(watch).request(method, path).status_code == 405
+
+
+def test_a_name_that_is_not_this_machines_is_refused(watch: Watch) -> None:
+    for host in ("localhost", "127.0.0.1:8080"):
+        assert client(watch, host=host).get("/api/snapshot").status_code == 200
+    assert client(watch, host="rebound.example.com").get("/api/snapshot").status_code == 400
+
+
+def test_data_needs_the_token_if_there_is_one(watch: Watch) -> None:
+    guarded = client(watch, "sesame", "stream.example.com")
+    assert guarded.get("/").status_code == 200
+    for path in ("/api/snapshot", "/metrics"):
+        assert guarded.get(path).status_code == 401
+        for wrong in ("Bearer sesam", "Bearer", "Basic sesame", "sesame", "Bearer s\xe9same"):
+            headers = {"Authorization": wrong.encode("latin-1")}
+            assert guarded.get(path, headers=headers).status_code == 401
+        assert guarded.get(path, headers={"Authorization": "Bearer sesame"}).status_code == 200
+
+
+def test_metrics(watch: Watch) -> None:
+    answer = client(watch).get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = answer.text.splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert values["millrace_epoch"] == "12"
+    assert values["millrace_last_commit_timestamp_seconds"] == "1700000012"
+    assert values['millrace_key_groups{operator="table",executor="executor-0"}'] == "8"
+    assert values['millrace_requests{kind="rescale",state="done"}'] == "2"
+    assert values["millrace_executors_lost_total"] == "1"
+    assert values["millrace_up"] == "0"
+    for name in {key.partition("{")[0] for key in values}:
+        assert f"# TYPE {name} {METRICS[name][0]}" in lines
+
+
+def test_every_metric_is_documented() -> None:
+    text = (ROOT / "docs" / "page.md").read_text()
+    assert [name for name in METRICS if f"| `{name}` |" not in text] == []
+
+
+def test_label_values_are_escaped() -> None:
+    assert _labels({"a": 'x"y\\z\n'}) == '{a="x\\"y\\\\z\\n"}'
+
+
+def test_serving_and_closing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    past = eventful(tmp_path / "location", monkeypatch)
+    before = {thread.name for thread in threading.enumerate()}
+    with open_page(past.url) as page:
+        assert httpx.get(page.url, trust_env=False).text.startswith("<!doctype html>")
+        assert httpx.get(page.url + "api/snapshot", trust_env=False).json()["epoch"] == 12
+        with pytest.raises(PageError, match="Choose another port"):
+            open_page(past.url, port=int(page.url.rstrip("/").rpartition(":")[2]))
+    page.close()
+    assert {thread.name for thread in threading.enumerate()} <= before
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(page.url, trust_env=False)
+
+
+def test_other_machines_only_with_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    past = eventful(tmp_path / "location", monkeypatch)
+    for host in ("0.0.0.0", "::", "stream.example.com", "192.0.2.1"):
+        with pytest.raises(UsageError, match="needs a token"):
+            open_page(past.url, host=host)
+    with open_page(past.url, host="0.0.0.0", token="sesame") as page:
+        assert page.url.endswith("/#token=sesame")
+        assert "sesame" not in repr(page)
+    with pytest.raises(PageError, match="Check the name"):
+        open_page(past.url, host="no-such-host.invalid", token="sesame")
+
+
+def test_a_page_whose_source_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        looked = threading.Event()
+
+        def look(self) -> Live:
+            if self.looked.is_set():
+                raise RuntimeError("no more")
+            self.looked.set()
+            return Live("running")
+
+    past = eventful(tmp_path / "location", monkeypatch)
+    with open_page(past.url, Broken()) as page:
+        page._following.join(30)
+        assert "no more" in page.watch.snapshot()["error"]
+        assert httpx.get(page.url + "api/snapshot", trust_env=False).status_code == 200
+
+
+def test_a_port_is_not_held_by_a_location_that_is_none(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    with pytest.raises(NotALocationError):
+        open_page(str(tmp_path), port=port)
+    with socket.socket() as again:
+        again.bind(("127.0.0.1", port))

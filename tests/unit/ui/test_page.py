@@ -1,0 +1,76 @@
+"""The page in a browser: it shows what the location says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.browser import document, needs_browser
+from tests.unit.ui.histories import FOUR, Past, eventful
+
+from millrace.ui import open_page
+from millrace.ui.watch import Live
+
+pytestmark = [pytest.mark.browser, needs_browser]
+
+
+class Running:
+    def look(self) -> Live:
+        names = tuple(f"executor-{i}" for i in range(5))
+        return Live("running", "", names, {e: (250_000, 200.0 + e) for e in range(1, 60)})
+
+
+def text(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+
+
+def test_a_stopped_query_seen_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = eventful(tmp_path / "location", monkeypatch)
+    past.now_ms += 90_000
+    with open_page(past.url) as page:
+        html = document(page.url, tmp_path / "profile")
+    words = text(html)
+    assert past.url in words
+    assert "quiet for" in words
+    # The time line's marks are in the first chart and in the list.
+    for title in ("rescale 2 → 4", "executor-2 lost", "rescale 3 → 2"):
+        assert re.search(rf'<text class="tag k-\w+"[^>]*>{title}<', html)
+        assert f'<div class="what">{title}<' in html
+    assert "4 key groups went to executor-0, executor-1" in words
+    assert html.count('class="band"') == 2 * 3
+    # Every chart has its line, and the map a cell per key group.
+    assert len(re.findall(r'<path class="line" d="M', html)) == 3
+    cells = re.findall(r'<i [^>]*title="key group (\d+): (executor-\d)"', html)
+    assert [int(group) for group, _ in cells] == list(range(16))
+    assert [owner for _, owner in cells] == ["executor-0"] * 8 + ["executor-1"] * 8
+    assert '<span class="gone">executor-2</span>' in html
+    assert "waiting for the first epoch" not in words
+
+
+def test_a_running_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    past = Past(tmp_path / "location", monkeypatch)
+    past.epochs(20, FOUR)
+    with open_page(past.url, Running()) as page:
+        html = document(page.url + "?theme=dark", tmp_path / "profile")
+    words = text(html)
+    assert 'data-theme="dark"' in html
+    assert "running" in words
+    assert "Throughput 250 k rows/s" in words
+    assert re.search(r"Epoch latency 2\d\d ms p50", words)
+    assert "4 of 5 executors have key groups" in words
+    assert "source rows per second" in words
+    assert "Epoch 20 committed" in words
+
+
+def test_a_page_without_its_token_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    past = eventful(tmp_path / "location", monkeypatch)
+    with open_page(past.url, token="sesame") as page:
+        bare, _, _ = page.url.partition("#")
+        without = text(document(bare, tmp_path / "profile-1"))
+        granted = text(document(page.url, tmp_path / "profile-2"))
+    assert "This page needs its token" in without
+    assert "executor-2 lost" not in without
+    assert "executor-2 lost" in granted
