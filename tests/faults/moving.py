@@ -13,11 +13,11 @@ import os
 import random
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.api.query import Query
@@ -126,11 +126,10 @@ def expected(batches: int) -> tuple[dict[int, tuple[int, int]], dict[int, dict[i
     return state, outputs
 
 
-def main() -> None:
-    location, output, seed, actions, strategies, *master = sys.argv[1:]
+def session(master: str) -> SparkSession:
     spark = mr.session(
         "millrace-moving",
-        master=master[0] if master else f"local-cluster[{EXECUTORS},1,1024]",
+        master=master,
         config={
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
@@ -145,6 +144,10 @@ def main() -> None:
         },
     )
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def start(spark: SparkSession, location: str, output: str, **options: Any) -> Query:
     source = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", ROWS)
@@ -152,44 +155,25 @@ def main() -> None:
         .load()
         .selectExpr(f"value % {KEYS} as k", f"value div {ROWS} as batch", "value")
     )
-    query = (
+    return (
         mr.stream(source)
         .key_by("k")
         .aggregate(n=mr.count(), total=mr.sum("value"), batch=mr.max("batch"), name="t")
         .to("parquet", path=output)
-        .start(
-            location,
-            parallelism=2,
-            key_groups=KEY_GROUPS,
-            trigger="100 milliseconds",
-            standby=int(seed) % 2,
-        )
+        .start(location, key_groups=KEY_GROUPS, trigger="100 milliseconds", **options)
     )
-    schedule = Schedule(query, spark.sparkContext.applicationId, int(seed), strategies.split(","))
 
-    def epochs(number: int) -> None:
-        target = query.epoch + number
-        while query.epoch < target:
-            query.await_termination(1)
-            assert query.is_active, query.exception()
 
-    epochs(2)
-    while len(schedule.done) < int(actions):
-        try:
-            schedule.step()
-        except UsageError as error:
-            # An executor that died since the list was made.
-            if "executor" not in str(error):
-                raise
-        epochs(schedule._random.randint(0, 3))
-    ended = []
-    for move in schedule.moves:
-        try:
-            ended.append(move.wait(120).state)
-        except MoveError:
-            ended.append(move.state)
-    epochs(2)
-    query.stop()
+def run_epochs(query: Query, number: int) -> None:
+    """Return when so many more are committed."""
+    target = query.epoch + number
+    while query.epoch < target:
+        query.await_termination(1)
+        assert query.is_active, query.exception()
+
+
+def compared(location: str, output: str) -> dict[str, Any]:
+    """The state and everything that was written, against what they should be."""
     reader = mr.open(location)
     assert reader.batch_id is not None
     state, outputs = expected(reader.batch_id + 1)
@@ -199,18 +183,44 @@ def main() -> None:
     rows = pq.read_table(output).to_pylist()
     for row in rows:
         written.setdefault(row["batch"], {})[row["k"]] = (row["n"], row["total"])
-    report = {
-        "seed": int(seed),
+    return {
         "epochs": reader.epoch,
-        "actions": schedule.done,
-        "moves": ended,
-        "shards": [a.shards for a in query.assignment().values()],
         "state_equal": found == state,
         "outputs_equal": written == outputs and len(rows) == sum(map(len, outputs.values())),
     }
+
+
+def main() -> None:
+    location, output, seed, actions, strategies, *master = sys.argv[1:]
+    spark = session(master[0] if master else f"local-cluster[{EXECUTORS},1,1024]")
+    query = start(spark, location, output, parallelism=2, standby=int(seed) % 2)
+    schedule = Schedule(query, spark.sparkContext.applicationId, int(seed), strategies.split(","))
+    run_epochs(query, 2)
+    while len(schedule.done) < int(actions):
+        try:
+            schedule.step()
+        except UsageError as error:
+            # An executor that died since the list was made.
+            if "executor" not in str(error):
+                raise
+        run_epochs(query, schedule._random.randint(0, 3))
+    ended = []
+    for move in schedule.moves:
+        try:
+            ended.append(move.wait(120).state)
+        except MoveError:
+            ended.append(move.state)
+    run_epochs(query, 2)
+    query.stop()
+    report = {
+        "seed": int(seed),
+        "actions": schedule.done,
+        "moves": ended,
+        "shards": [a.shards for a in query.assignment().values()],
+        **compared(location, output),
+    }
     print("RESULT " + json.dumps(report), flush=True)
     spark.stop()
-    time.sleep(0.1)
 
 
 if __name__ == "__main__":

@@ -13,27 +13,25 @@ from tests.standalone import standalone_cluster
 ALL = "live,pause,fluid,lazy,standby,restart"
 
 
-def moved(tmp_path: Path, seed: int, actions: int, *more: str) -> dict[str, Any]:
+def result_of(tmp_path: Path, module: str, *arguments: object) -> dict[str, Any]:
     program = processes.start(
-        "tests.faults.moving",
-        tmp_path / "location",
-        tmp_path / "output",
-        seed,
-        actions,
-        ALL,
-        *more,
-        log=tmp_path / "log",
+        module, tmp_path / "location", tmp_path / "output", *arguments, log=tmp_path / "log"
     )
     try:
         code = program.wait(540)
     finally:
         program.kill_all()
     lines = [line for line in program.output().splitlines() if line.startswith("RESULT ")]
-    assert code == 0, f"seed {seed}:\n{program.output()}"
-    assert lines, f"seed {seed}:\n{program.output()}"
+    assert code == 0, f"{arguments}:\n{program.output()}"
+    assert lines, f"{arguments}:\n{program.output()}"
     result: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
     assert result["state_equal"], result
     assert result["outputs_equal"], result
+    return result
+
+
+def moved(tmp_path: Path, seed: int, actions: int, *more: str) -> dict[str, Any]:
+    result = result_of(tmp_path, "tests.faults.moving", seed, actions, ALL, *more)
     assert not [state for state in result["moves"] if state in ("waiting", "moving")], result
     return result
 
@@ -50,3 +48,16 @@ def test_on_a_standalone_cluster(tmp_path: Path) -> None:
     with standalone_cluster(tmp_path, workers=3) as master:
         result = moved(tmp_path, 3, 4, master)
     assert len(result["actions"]) == 4
+
+
+@pytest.mark.cluster
+def test_executors_are_given_back_and_asked_for_again(tmp_path: Path) -> None:
+    result = result_of(tmp_path, "tests.faults.elastic")
+    assert result["moves"] == ["done", "done"], result
+    first, few, again = map(set, result["alive"])
+    # One runs the only shard and one is kept warm; the others are new, by Spark's numbers.
+    assert len(first) == len(again) == 3, result
+    assert len(few) == 2, result
+    assert few < first, result
+    assert again - first, result
+    assert set(result["used"]) == again, result

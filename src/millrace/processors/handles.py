@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime as dt
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from millrace.errors import StateTypeError, TimerError, UsageError
+from millrace.errors import StateTypeError, UsageError
 from millrace.processors.batch import Cursor
-from millrace.processors.convert import from_us, to_us
 from millrace.processors.declarations import (
     ON_READ_AND_WRITE,
     Aggregating,
@@ -467,56 +465,6 @@ class ListHandle:
         values = list(values)
         self.clear()
         self.extend(values)
-
-
-class TimerHandle:
-    """A timer of the current key. Without labels there is one; a label makes another."""
-
-    __slots__ = ("_collection", "_name", "_now_us", "_time")
-
-    def __init__(
-        self, name: str, time: str, collection: CollectionHandle, now_us: int | None
-    ) -> None:
-        self._name = name
-        self._time = time
-        self._collection = collection
-        self._now_us = now_us
-
-    def set(self, time: dt.datetime, label: str = "") -> None:
-        """Fire at a time; replaces the one that was set."""
-        try:
-            us = to_us(time)
-        except TypeError as error:
-            raise TimerError(f"timer {self._name!r}: {error}.") from error
-        if self._now_us is not None and us <= self._now_us:
-            now = "the watermark" if self._time == "event" else "the epoch's processing time"
-            raise TimerError(
-                f"timer {self._name!r} was set to {from_us(us).isoformat()}, which is not after "
-                f"{now}, {from_us(self._now_us).isoformat()}. Set it to a later time, or do now "
-                "what it should do."
-            )
-        collection = self._collection
-        collection._put(collection._here(), self._labelled(label), us)
-
-    def cancel(self, label: str = "") -> bool:
-        """Forget it; whether it was set."""
-        return self._collection._remove(self._labelled(label))
-
-    def get(self, label: str = "") -> dt.datetime | None:
-        """When it will fire; None if it is not set."""
-        collection = self._collection
-        us = collection._look(collection._here(), self._labelled(label))
-        return None if us is _ABSENT else from_us(us)
-
-    def labels(self) -> list[str]:
-        """The labels that are set."""
-        return [label for (name, label), _ in self._collection._items() if name == self._name]
-
-    def _labelled(self, label: str) -> tuple[str, str]:
-        if type(label) is not str:
-            kind = type(label).__name__
-            raise TimerError(f"timer {self._name!r}: a label must be a str, not {kind}.")
-        return self._name, label
 
 
 def _itself(key: Any) -> Any:

@@ -261,9 +261,8 @@ class _Runner:
             self._session.cursor.i = number
             collection = self._session.timers[domain]
             # It may have been set to another time or cancelled since the epoch began.
-            if collection._look(collection._here(), (name, label)) != time_us:
+            if not collection.loader.take(collection, number, name, label, time_us):
                 continue
-            collection._remove((name, label))
             key = self._context.key = self._session.keys.keys[number]
             self._context._event_us = time_us
             try:

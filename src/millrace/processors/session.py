@@ -39,7 +39,6 @@ from millrace.processors.handles import (
     PickledHandle,
     ReducingHandle,
     SetHandle,
-    TimerHandle,
     ValueHandle,
 )
 from millrace.processors.layout import TIMER_TABLES
@@ -53,6 +52,7 @@ from millrace.processors.tables import (
     fitted,
     sorted_changes,
 )
+from millrace.processors.timers import TimerHandle, TimerTable
 from millrace.state.replica import Replica
 
 UInt64Array = npt.NDArray[np.uint64]
@@ -96,6 +96,7 @@ class StateSession:
         self._arrays: dict[str, pa.Array] = {}
         self._expired_values = 0
         self._handles: dict[str, Any] = {}
+        self._timer_handles: dict[str, TimerHandle] = {}
         self._tables: dict[str, CollectionTable | ListTable] = {}
         for name, declaration in self._states.items():
             handle = self._bind(name, declaration)
@@ -105,8 +106,9 @@ class StateSession:
             collection = self.timers.get(timer.time)
             if collection is None:
                 collection = self.timers[timer.time] = self._timer_collection(timer.time)
-            handle = TimerHandle(name, timer.time, collection, moment.of(timer.time))
-            setattr(self.processor, name, handle)
+            timer_handle = TimerHandle(name, timer.time, collection, moment.of(timer.time))
+            self._timer_handles[name] = timer_handle
+            setattr(self.processor, name, timer_handle)
 
     def _array(self, column: str) -> pa.Array:
         """A column of the main table for all keys; NULL where a key has no row."""
@@ -207,7 +209,7 @@ class StateSession:
 
     def _timer_collection(self, time: str) -> CollectionHandle:
         name = TIMER_TABLES[time]
-        table = CollectionTable(
+        table = TimerTable(
             self._replicas[name],
             self.keys,
             lambda: self._numbers(f"{name}.size", None),
@@ -231,6 +233,8 @@ class StateSession:
                 handle.entries = Outside(name)
         for time, collection in self.timers.items():
             collection.entries = Outside(TIMER_TABLES[time])
+        for name, timer in self._timer_handles.items():
+            timer.noted = Outside(name)
 
     def release(self) -> None:
         """Let go of everything that was loaded, after `changes`.
@@ -398,11 +402,8 @@ class StateSession:
             if table.expires:
                 columns[f"{name}.{MIXED}"] = self._mixed_column(name, table, numbers)
             return np.asarray(end) > np.asarray(start)
-        size = self._array(f"{name}.size").take(picked).fill_null(0).to_pylist()
-        for n, i in enumerate(numbers.tolist()):
-            entries = table.entries[i]
-            if entries is not None:
-                size[n] = entries.size
+        before = self._array(f"{name}.size").take(picked).fill_null(0).to_pylist()
+        size = table.sizes_after(before, numbers.tolist())
         columns[f"{name}.size"] = pa.array(size, pa.int64())
         return np.asarray(size) > 0
 

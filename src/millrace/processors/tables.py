@@ -27,6 +27,7 @@ from millrace.state.replica import Replica
 from millrace.state.sorting import sort_order
 
 UInt64Array = npt.NDArray[np.uint64]
+BoolArray = npt.NDArray[np.bool_]
 E = TypeVar("E", Entries, Elements)
 
 WHOLE = 512
@@ -112,21 +113,13 @@ class _OwnedTable(Generic[E]):
 
     def changes(self) -> Changes | None:
         """All changed rows."""
-        owners: list[int] = []
-        places: list[Any] = []
-        values: list[Any] = []
-        for j in self.touched:
-            here = self.entries[j]
-            assert here is not None
-            changed = self._changed(here)
-            owners += [j] * len(changed)
-            places += changed.keys()
-            values += changed.values()
+        owners, places, values = self._all_changed()
         if not owners:
             return None
         hi, lo = self._fingerprints(owners, places)
         deleted = np.asarray([value is _ABSENT for value in values], np.bool_)
         existing = self._replica.find(hi, lo) != 0
+        self._found(owners, existing, deleted)
         # What came and went within the epoch leaves no row.
         wanted = np.flatnonzero(~deleted | existing)
         if not len(wanted):
@@ -153,6 +146,23 @@ class _OwnedTable(Generic[E]):
             removed=int(gone.sum()),
             expired=self.expired,
         )
+
+    def _all_changed(self) -> tuple[list[int], list[Any], list[Any]]:
+        """Owners, places and values of what changed; _ABSENT is the value of what is gone."""
+        owners: list[int] = []
+        places: list[Any] = []
+        values: list[Any] = []
+        for j in self.touched:
+            here = self.entries[j]
+            assert here is not None
+            changed = self._changed(here)
+            owners += [j] * len(changed)
+            places += changed.keys()
+            values += changed.values()
+        return owners, places, values
+
+    def _found(self, owners: list[int], existing: BoolArray, deleted: BoolArray) -> None:
+        """Told which of the changed rows were there before the epoch, and which are gone."""
 
     def _fitted(self, column: str, values: list[Any], owners: list[int], part: str) -> pa.Array:
         data_type = self._replica.schema.field(column).type
@@ -306,6 +316,14 @@ class CollectionTable(_OwnedTable[Entries]):
         digests = b"".join(map(xxhash.xxh3_128_digest, map(encode, keys), seeds))
         words = np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
         return entry_fingerprint(self._keys.hi[owners], words[:, 0], words[:, 1])
+
+    def sizes_after(self, before: list[int], numbers: list[int]) -> list[int]:
+        """How many entries some keys have now, given how many each had."""
+        found = []
+        for size, i in zip(before, numbers, strict=True):
+            here = self.entries[i]
+            found.append(size if here is None else here.size)
+        return found
 
     def _is_touched(self, here: Entries) -> bool:
         return bool(here.changed or here.read)
