@@ -2,8 +2,7 @@
 
 from millrace import testing
 from millrace._version import __version__
-from millrace.api import KeyedStream, Query, Reader, Sinked, Stream, stream
-from millrace.api import open_location as open
+from millrace.api import KeyedStream, Query, Sinked, Stream, stream
 from millrace.compat.api import transform_with_state, transform_with_state_in_pandas
 from millrace.errors import MillraceError
 from millrace.operators.functions import (
@@ -35,6 +34,8 @@ from millrace.processors.outputs import SideOutput
 from millrace.processors.processor import Processor
 from millrace.processors.shared.declarations import Broadcast, TaskState
 from millrace.processors.whole_batch import Batch, BatchProcessor, States
+from millrace.reading import Reader
+from millrace.reading import open_location as open
 from millrace.spark.session import session
 
 __all__ = [

@@ -50,6 +50,14 @@ class SinkError(UsageError):
     """The sink is unknown, is missing an option, or belongs to another query."""
 
 
+class SqlError(UsageError):
+    """A query that DuckDB cannot run, or that names what is not there."""
+
+
+class ReadOnlyError(SqlError):
+    """A statement that would change something: state is changed by its stream alone."""
+
+
 class InstallationError(MillraceError):
     """The installation cannot run Millrace."""
 
@@ -100,6 +108,10 @@ class FencedError(LocationError):
 
 class UnknownEpochError(LocationError):
     """The epoch is not committed or no longer retained."""
+
+
+class UnknownViewError(LocationError):
+    """There is no view of this name, or it has no result yet."""
 
 
 class UnknownOperatorError(LocationError):

@@ -31,6 +31,7 @@ from millrace.ddl import parse_schema
 from millrace.errors import UnknownColumnError, UnknownOutputError, UsageError
 from millrace.ids import Epoch, OperatorName, Shard
 from millrace.keygroups import Assignment, groups_of
+from millrace.keygroups.hashing import UInt64Array, fingerprints, is_computable
 from millrace.log import Journal, OperatorCommit, SegmentEntry, open_store
 from millrace.log.segment import HI, LO, segment_path
 from millrace.operators.aggregate import PART, Key
@@ -174,6 +175,11 @@ class Harness:
         self._time_us += by // dt.timedelta(microseconds=1)
         return self.send()
 
+    @property
+    def location(self) -> str:
+        """Where the state is: `mr.open(harness.location)` reads it as that of a query."""
+        return self._journal.store.url
+
     def state(self, name: str = MAIN) -> list[dict[str, Any]]:
         """The rows of the main table, or of a list, map, set, timer or shared table."""
         if name not in self._operator.tables:
@@ -218,15 +224,21 @@ class Harness:
     def _routed(self, rows: list[dict[str, Any]]) -> dict[str, pa.Array]:
         """The columns that all rows have: keys and fingerprints."""
         columns = _columns("_k", self._operator.keys, rows)
-        # As the column has them: 1 and 1.0 are the same key if it is a double.
-        keys = [to_python(column) for column in columns.values()]
-        digests = [xxhash.xxh3_128_intdigest(encode_key(k)) for k in zip(*keys, strict=True)]
-        words = np.asarray([[d >> 64, d & (2**64 - 1)] for d in digests], np.uint64)
-        words = words.reshape(-1, 2).view(np.int64)
-        columns[HI] = pa.array(words[:, 0])
-        columns[LO] = pa.array(words[:, 1])
+        hi, lo = self._fingerprints(list(columns.values()))
+        columns[HI] = pa.array(hi.view(np.int64))
+        columns[LO] = pa.array(lo.view(np.int64))
         columns[PART] = pa.array(np.zeros(len(rows), np.int32))
         return columns
+
+    def _fingerprints(self, keys: list[pa.Array]) -> tuple[UInt64Array, UInt64Array]:
+        key_types = [key.type for key in self._operator.keys]
+        if all(map(is_computable, key_types)):
+            return fingerprints(keys, key_types)
+        # As the columns have them: 1 and 1.0 are the same key if it is a double.
+        listed = [to_python(column) for column in keys]
+        digests = [xxhash.xxh3_128_intdigest(encode_key(k)) for k in zip(*listed, strict=True)]
+        words = np.asarray([[d >> 64, d & (2**64 - 1)] for d in digests], np.uint64).reshape(-1, 2)
+        return words[:, 0].copy(), words[:, 1].copy()
 
     def _broadcast_rows(self, broadcast: Broadcasts) -> pa.Table:
         """Broadcast rows as every shard gets them."""
@@ -284,13 +296,14 @@ class Harness:
             self._trail,
             run="test",
             batch_id=epoch - 1,
-            watermark_ms=None,
+            watermark_ms=None if self._watermark_us is None else self._watermark_us // 1000,
             operators={
                 name: OperatorCommit(self._assignment, tuple(entries), 0)
                 for name, entries in segments.items()
             },
             specs={_NAME: self._operator.spec()},
             full=False,
+            time_ms=self._time_us // 1000,
         )
         beside = {name: pa.concat_tables(tables) for name, tables in sides.items()}
         return pa.Table.from_batches(outputs), beside, counters

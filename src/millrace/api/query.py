@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -22,6 +24,8 @@ from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, open_store
 from millrace.log.journal import IDENTITY, SPARK_FOLDER
 from millrace.operators import Operator, check_change
+from millrace.reading.reader import Reader, follow_live
+from millrace.reading.views import View, Views
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.moves import Move
 from millrace.spark.bookkeeping import checkpoint_files
@@ -34,6 +38,14 @@ from millrace.spark.session import check_session, check_versions
 
 if TYPE_CHECKING:
     from millrace.ui import Page
+
+
+@dataclass(frozen=True)
+class _OpenState:
+    """What reads the state of a running query."""
+
+    reader: Reader
+    views: Views
 
 
 class Query:
@@ -51,6 +63,8 @@ class Query:
         self._beats = beats
         self._launch = launch
         self._is_restarting = False
+        self._state: _OpenState | None = None
+        self._state_lock = threading.Lock()
         self.spark_query = launch()
         runner.director.restart = self._restart
         runner.background.start()
@@ -137,6 +151,46 @@ class Query:
         finally:
             self._is_restarting = False
 
+    def sql(
+        self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None
+    ) -> pa.Table:
+        """The result of a query on the state at the last committed epoch, in DuckDB's SQL.
+
+        The state is kept warm between calls and follows the log, as any replica does; the stream
+        goes on meanwhile. `mr.open(query.location)` reads it from elsewhere, or at other epochs.
+        """
+        return self._open_state().reader.sql_at(query, self.epoch, parameters)[1]
+
+    def view(self, name: str, sql: str, *, every: int = 1) -> View:
+        """Keep the result of a query up to date, at most every so many epochs.
+
+        It is readable by name: here by `view_result`, on any process by
+        `mr.open(location).view(name)` or as `views.<name>` in SQL.
+        """
+        state = self._open_state()
+        return state.views.add(name, sql, every, self.epoch)
+
+    def view_result(self, name: str) -> pa.Table:
+        """The newest result of a view of this query."""
+        return self._open_state().views.get(name).result()
+
+    def _open_state(self) -> _OpenState:
+        with self._state_lock:
+            if self._state is None:
+                journal = self._runner.journal
+                reader = follow_live(journal, self._runner.specs)
+                self._state = _OpenState(reader, Views(reader, journal.store))
+                self._runner.listeners.append(self._state.views.after_epoch)
+            return self._state
+
+    def _close_state(self) -> None:
+        with self._state_lock:
+            if self._state is not None:
+                self._runner.listeners.remove(self._state.views.after_epoch)
+                self._state.views.close()
+                self._state.reader.close()
+                self._state = None
+
     def process_all_available(self) -> None:
         """Wait until everything the sources have now is committed. Raises what the query raised."""
         if not self.spark_query.isActive:
@@ -188,6 +242,7 @@ class Query:
         """
         self._halt(timeout)
         self._runner.background.close()
+        self._close_state()
 
     def _halt(self, timeout: float) -> None:
         self._runner.stopping = True

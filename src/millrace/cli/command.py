@@ -25,6 +25,12 @@ COMMANDS = {
     "bench": ("millrace.cli.bench:bench", "Measure Millrace beside Spark."),
     "check": ("millrace.cli.location:check", "Read a whole location; say what is damaged."),
     "ui": ("millrace.cli.ui:ui", "Serve the live page of a location."),
+    "diff": ("millrace.cli.state:diff", "Show the keys that differ between two epochs."),
+    "get": ("millrace.cli.state:get", "Look up a key in a location's state."),
+    "keys": ("millrace.cli.state:keys", "List keys of a location's state."),
+    "ls": ("millrace.cli.state:ls", "List a location's tables, or the locations in a folder."),
+    "show": ("millrace.cli.state:show", "Show what a location holds."),
+    "sql": ("millrace.cli.state:sql", "Query a location's state."),
     "demo": ("millrace.demo:demo", "Watch a stream of made-up readings, then check its state."),
 }
 """Name -> (where it is, one line about it)."""
@@ -52,6 +58,7 @@ class LazyGroup(click.Group):
 EPILOG = """\b
 Examples:
   millrace demo
+  millrace sql /data/totals "select * from totals limit 5"
   millrace rescale /data/totals --parallelism 4
   millrace bench throughput --quick
   millrace bench all --out bench/results

@@ -78,15 +78,16 @@ def described(found: Inspection) -> str:
 def gc(location: str, retain: int, dry_run: bool, as_json: bool) -> None:
     """Forget old epochs, and remove files that no retained epoch needs.
 
-    Safe while the query runs: files of epochs that are not committed yet are left alone.
+    Safe while the query runs and while readers are open: files of epochs that are not committed
+    yet are left alone, and so is what a reader has a lease on.
     """
     if retain < 1:
         raise Failure(f"--retain {retain}: at least one epoch has to stay readable.")
     with explained():
         journal = Journal.open(open_store(location))
         if dry_run:
-            epochs, segments = doomed(journal, retain)
-            swept = {"manifests": len(epochs), "segments": len(segments)}
+            found = doomed(journal, retain)
+            swept = {"manifests": len(found.epochs), "segments": len(found.segments)}
         else:
             swept = asdict(collect(journal, retain))
     verb = "would remove" if dry_run else "removed"

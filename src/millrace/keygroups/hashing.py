@@ -60,6 +60,15 @@ def check_computable(name: str, data_type: T.DataType) -> None:
         )
 
 
+def is_computable(data_type: T.DataType) -> bool:
+    """Whether the fingerprint of such a key can be had without Spark."""
+    try:
+        check_computable("key", data_type)
+    except UnhashableKeyError:
+        return False
+    return True
+
+
 def _half(columns: Sequence[pa.Array], key_types: Sequence[T.DataType], salt: int) -> UInt64Array:
     rows = len(columns[0])
     hashes = _start(rows, np.uint32(salt), np.uint64(SEED))

@@ -13,11 +13,13 @@ from millrace.errors import CorruptionError, LocationError, MillraceError, Store
 from millrace.ids import Epoch
 from millrace.log import manifest as manifests
 from millrace.log.journal import IDENTITY, SPARK_FOLDER, Journal
+from millrace.log.leases import FOLDER as LEASES
 from millrace.log.retention import segment_epoch
 from millrace.log.segment import SegmentEntry, open_segment
 from millrace.log.trail import Trail
 
 REQUESTS = "requests"
+VIEWS = "views"
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def _sort_files(
     named = {path for segments in needed.values() for path in segments}
     for path in journal.store.list(""):
         top = path.split("/", 1)[0]
-        if path in named or top in (IDENTITY, SPARK_FOLDER, REQUESTS):
+        if path in named or top in (IDENTITY, SPARK_FOLDER, REQUESTS, LEASES, VIEWS):
             continue
         if top == manifests.FOLDER and manifests.epoch_of_path(path) is not None:
             continue

@@ -26,6 +26,7 @@ from millrace.errors import (
     UnknownEpochError,
 )
 from millrace.ids import Epoch, OperatorName
+from millrace.keygroups import format_ranges
 from millrace.log import manifest as manifests
 from millrace.log.manifest import Manifest, OperatorCommit
 from millrace.log.segment import FORMAT_VERSION
@@ -149,13 +150,18 @@ class Journal:
             trail.advance(manifest, checksum)
 
     def _no_such_epoch(self, epoch: Epoch) -> str:
+        if not self.epochs():
+            return f"{self.store.url} has no committed epoch yet; epoch {epoch} was asked for."
+        return f"epoch {epoch} of {self.store.url} is not there: {self.retained()}"
+
+    def retained(self) -> str:
+        """Which epochs there are, for people."""
         epochs = self.epochs()
         if not epochs:
-            return f"{self.store.url} has no committed epoch yet; epoch {epoch} was asked for."
-        return (
-            f"epoch {epoch} of {self.store.url} is not there: epochs {epochs[0]} to {epochs[-1]} "
-            "are retained."
-        )
+            return "no epoch is retained."
+        runs = [run.partition("-") for run in format_ranges(epochs).split(",")]
+        listed = ", ".join(f"{first} to {last or first}" for first, _, last in runs)
+        return f"epochs {listed} are retained."
 
     def commit(
         self,
@@ -168,8 +174,9 @@ class Journal:
         specs: dict[OperatorName, dict[str, Any]],
         full: bool,
         figures: dict[str, Any] | None = None,
+        time_ms: int | None = None,
     ) -> Manifest:
-        """Commit the epoch after `trail`, and advance `trail` to it."""
+        """Commit the epoch after `trail`, and advance `trail` to it; now, if no time is given."""
         epoch = Epoch(trail.epoch + 1)
         full = full or epoch - trail.last_full >= FULL_EVERY or trail.last_full == 0
         snapshot = None
@@ -189,7 +196,7 @@ class Journal:
             last_full=epoch if full else trail.last_full,
             batch_id=batch_id,
             watermark_ms=watermark_ms,
-            time_ms=clock.now_ms(),
+            time_ms=clock.now_ms() if time_ms is None else time_ms,
             key_groups=self.identity.key_groups,
             operators=operators,
             specs=specs if full else None,

@@ -1,17 +1,20 @@
 """Retention: forget old epochs, and delete what no retained manifest names.
 
 Invariant: for every epoch whose manifest is kept, every segment live at that epoch is kept. So an
-epoch can be opened exactly when its manifest is there. Files of epochs that are not committed yet
-are left alone: a shard may be writing them now.
+epoch can be opened exactly when its manifest is there. An epoch that a reader has a lease on is
+kept whatever its age. Files of epochs that are not committed yet are left alone: a shard may be
+writing them now.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from millrace.ids import Epoch
 from millrace.log import manifest as manifests
 from millrace.log.journal import Journal
+from millrace.log.leases import Lease, leases
 
 
 @dataclass(frozen=True)
@@ -22,49 +25,98 @@ class Swept:
     segments: int
 
 
+@dataclass(frozen=True)
+class Doomed:
+    """What a collection is going to remove."""
+
+    epochs: list[Epoch]
+    segments: list[str]
+    leases: list[Lease]
+    """Those that are over."""
+
+
 def collect(journal: Journal, retain: int) -> Swept:
-    """Keep the last `retain` epochs, and those back to a full manifest; delete the rest."""
-    epochs, segments = doomed(journal, retain)
+    """Keep the last `retain` epochs, those back to a full manifest, and what readers hold."""
+    found = doomed(journal, retain)
     # Manifests first: a segment goes only when no epoch that can be opened needs it.
-    for epoch in epochs:
+    for epoch in found.epochs:
         journal.store.delete(manifests.manifest_path(epoch))
+    segments = found.segments
+    if found.epochs and segments:
+        # A reader that came meanwhile has seen its manifest, so its lease is there by now.
+        late = [lease.epoch for lease in leases(journal.store)[0] if lease.epoch in found.epochs]
+        segments = _without(segments, late)
     for path in segments:
         journal.store.delete(path)
-    return Swept(len(epochs), len(segments))
+    for lease in found.leases:
+        journal.store.delete(lease.path)
+    return Swept(len(found.epochs), len(segments))
 
 
-def doomed(journal: Journal, retain: int) -> tuple[list[Epoch], list[str]]:
-    """The epochs and the segments that a collection removes."""
+def doomed(journal: Journal, retain: int) -> Doomed:
+    """What a collection removes."""
+    live, over = leases(journal.store)
     epochs = journal.epochs()
     if not epochs:
-        return [], []
+        return Doomed([], [], over)
     head = epochs[-1]
-    horizon = _full_at(journal, epochs, Epoch(head - max(retain, 1) + 1))
-    trail = journal.trail(horizon)
-    keep = {entry.path for entry in trail.segments()}
-    while trail.epoch < head:
-        # A segment can only become live by being added, so the horizon's plus all later additions
-        # is everything any retained epoch needs.
-        manifest, checksum = journal.read(Epoch(trail.epoch + 1))
-        trail.advance(manifest, checksum)
-        for commit in manifest.operators.values():
-            keep.update(entry.path for entry in commit.segments)
+    wanted = min([head - max(retain, 1) + 1, *(lease.epoch for lease in live if lease.follows)])
+    horizon = _full_at(journal, epochs, Epoch(wanted))
+    keep = _needed(journal, horizon, head)
+    leased: set[int] = set()
+    lost = []
+    for epoch in {lease.epoch for lease in live if lease.epoch < horizon}:
+        if epoch not in epochs:
+            lost.append(epoch)
+            continue
+        last_full = journal.read(epoch)[0].last_full
+        leased.update(range(last_full, epoch + 1))
+        keep |= _needed(journal, last_full, epoch)
     unnamed = [
         path
         for path in journal.store.list("segments")
         if path not in keep and segment_epoch(path) <= head
     ]
-    return [epoch for epoch in epochs if epoch < horizon], unnamed
+    old = [epoch for epoch in epochs if epoch < horizon and epoch not in leased]
+    return Doomed(old, _without(unnamed, lost), over)
+
+
+def _needed(journal: Journal, full: Epoch, last: Epoch) -> set[str]:
+    """The segments that epochs from a full manifest to another need."""
+    trail = journal.trail(full)
+    keep = {entry.path for entry in trail.segments()}
+    while trail.epoch < last:
+        # A segment can only become live by being added, so the first epoch's plus all later
+        # additions is everything that any of them needs.
+        manifest, checksum = journal.read(Epoch(trail.epoch + 1))
+        trail.advance(manifest, checksum)
+        for commit in manifest.operators.values():
+            keep.update(entry.path for entry in commit.segments)
+    return keep
+
+
+def _without(segments: list[str], epochs: Iterable[Epoch]) -> list[str]:
+    """Segments without those that readers of some epochs may need.
+
+    These epochs have no manifest any more that says which: it may be any that is not newer.
+    """
+    newest = max(epochs, default=None)
+    return [path for path in segments if newest is None or segment_epoch(path) > newest]
 
 
 def _full_at(journal: Journal, epochs: list[Epoch], wanted: Epoch) -> Epoch:
-    """The newest full manifest at or before an epoch; else the oldest there is."""
-    if wanted in epochs:
+    """The newest full manifest at or before an epoch; else the oldest that leads to the head."""
+    first = len(epochs) - 1
+    while first and epochs[first - 1] == epochs[first] - 1:
+        first -= 1
+    # What is before a gap was kept for a reader alone.
+    joined = epochs[first:]
+    if wanted in joined:
         last_full = journal.read(wanted)[0].last_full
-        if last_full in epochs:
+        if last_full in joined:
             return last_full
     # A collection that was interrupted leaves manifests before the first full one.
-    return next(epoch for epoch in epochs if journal.read(epoch)[0].is_full)
+    return next(epoch for epoch in joined if journal.read(epoch)[0].is_full)
 
 
 def segment_epoch(path: str) -> int:

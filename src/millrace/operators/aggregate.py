@@ -21,7 +21,7 @@ from millrace import types
 from millrace.errors import DuplicateNameError, InvalidNameError, SchemaChangedError
 from millrace.ids import OperatorName
 from millrace.log.segment import DELETED, HI, LO
-from millrace.operators.operator import MAIN, Change, Moment, TableChange, TableLayout
+from millrace.operators.operator import MAIN, Change, Moment, Shown, TableChange, TableLayout
 from millrace.operators.reducers import Groups, Reducer, resolve
 from millrace.state.replica import Replica
 from millrace.state.sorting import group_starts, sort_order
@@ -228,6 +228,24 @@ class AggregateOperator:
     @property
     def _output_names(self) -> list[str]:
         return [k.name for k in self.keys] + [r.name for r in self._reducers]
+
+    @property
+    def shown(self) -> list[Shown]:
+        """The columns a reader sees: keys and results."""
+        keys = [
+            Shown(key.name, data_type, (key.name,))
+            for key, data_type in zip(self.keys, self._key_types, strict=True)
+        ]
+        results = [
+            Shown(
+                reducer.name,
+                types.arrow_type(reducer.result_type, f"aggregate {reducer.name!r}"),
+                tuple(field.name for field in reducer.fields),
+                reducer.result,
+            )
+            for reducer in self._reducers
+        ]
+        return keys + results
 
     def show(self, state: pa.RecordBatch) -> pa.RecordBatch:
         shown = [state.column(k.name) for k in self.keys]

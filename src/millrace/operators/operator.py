@@ -8,6 +8,7 @@ query recognised, without the program that wrote it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -38,6 +39,16 @@ class TableLayout:
     """Whether every shard reads all of it; each still writes its own key groups only."""
     per_shard: bool = False
     """Whether it holds something of each shard, so that every shard must run in every epoch."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A column as a reader sees it, and which columns of the main table it is made of."""
+
+    name: str
+    type: pa.DataType
+    needs: tuple[str, ...]
+    make: Callable[[Sequence[pa.Array]], pa.Array] = field(default=lambda state: state[0])
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,8 @@ class EpochRunner:
         self.running = threading.Lock()
         """Held while an epoch runs."""
         self.stopping = False
+        self.listeners: list[Callable[[Epoch], None]] = []
+        """Told of every epoch after it was committed; they must be quick."""
         self.reports: list[EpochReport] = []
         self.journal = journal
         self.trail: Trail = journal.trail(journal.head())
@@ -232,6 +234,8 @@ class EpochRunner:
                 watermark,
             )
         )
+        for listener in self.listeners:
+            listener(epoch)
         crashpoints.reach(crashpoints.BEFORE_COMMIT, epoch)
 
     def _plan_operator(self, step: OperatorStep, df: DataFrame, moment: str) -> DataFrame:
@@ -276,6 +280,11 @@ class EpochRunner:
         function: Any = shard_function(task, self._accumulator)
         outputs = self._pipeline.outputs[step.operator.name]
         return routed.mapInArrow(function, sent_schema(step.operator, outputs))
+
+    @property
+    def specs(self) -> dict[OperatorName, dict[str, Any]]:
+        """What each operator is."""
+        return self._specs
 
     def _tasks(self) -> dict[OperatorName, ShardTask]:
         """What a worker needs to follow each operator's state."""

@@ -245,7 +245,7 @@ class ColumnStore:
         self._readers = {field.name: _reader(field.type) for field in schema}
         self._chunks: dict[int, pa.RecordBatch] = {}
         self._serials: dict[int, int] = {}
-        self._widened: dict[int, list[pa.Array]] = {}
+        self._widened: dict[int, dict[str, pa.Array]] = {}
         self._free: list[int] = []
         self._next = 1
         for reader in self._readers.values():
@@ -262,7 +262,7 @@ class ColumnStore:
                 column = batch.column(name)
                 if column.type != reader.type:
                     column = column.cast(reader.type)
-                    self._widened.setdefault(chunk, []).append(column)
+                    self._widened.setdefault(chunk, {})[name] = column
             reader.set(chunk, column)
         self._chunks[chunk] = batch
         self._serials[chunk] = next(_SERIALS)
@@ -281,6 +281,16 @@ class ColumnStore:
 
     def chunk(self, chunk: int) -> pa.RecordBatch:
         return self._chunks[chunk]
+
+    def column(self, chunk: int, name: str) -> pa.Array:
+        """A whole column of a chunk, without a copy; NULLs if it was written without it."""
+        widened = self._widened.get(chunk, {}).get(name)
+        if widened is not None:
+            return widened
+        batch = self._chunks[chunk]
+        if name in batch.schema.names:
+            return batch.column(name)
+        return pa.nulls(batch.num_rows, self.schema.field(name).type)
 
     def values(self, name: str) -> UInt64Array:
         """Per chunk, the address of a fixed-width column's values."""

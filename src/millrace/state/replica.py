@@ -395,12 +395,15 @@ class Replica:
         """The address of each fingerprint's row; 0 where the state has none."""
         touched = count_groups(hi, np.uint64(self.shift), self.key_groups)
         self.touch(np.flatnonzero(touched))
+        return self._find(hi, lo, self._index.pointers)
+
+    def _find(self, hi: UInt64Array, lo: UInt64Array, tables: UInt64Array) -> UInt64Array:
         base = self._base
         return find(
             hi,
             lo,
             np.uint64(self.shift),
-            self._index.pointers,
+            tables,
             self._index.masks,
             base.rows,
             base.chunks,
@@ -436,6 +439,26 @@ class Replica:
     def gather(self, addresses: UInt64Array, names: list[str]) -> list[pa.Array]:
         """Columns of the rows at these addresses; NULL where an address is 0."""
         return self._columns.gather(addresses, names)
+
+    def base_slice(self, group: int) -> tuple[int, int, int]:
+        """Where the base of a key group that was touched is: chunk, first row, number of rows."""
+        base = self._base
+        return int(base.chunks[group]), int(base.first_rows[group]), int(base.rows[group])
+
+    def changed(self, group: int) -> tuple[UInt64Array, UInt64Array]:
+        """Of a key group that was touched, what changed since its base.
+
+        The addresses of the base's rows that no longer count, and of the rows beside the base.
+        """
+        hi, lo, address = self._index.entries(group)
+        if not len(hi):
+            return address, address
+        below = self._find(hi, lo, np.zeros_like(self._index.pointers))
+        return below[below != 0], address[address & DELETED_BIT == 0]
+
+    def column(self, chunk: int, name: str) -> pa.Array:
+        """A whole column of a page in use, without a copy."""
+        return self._columns.column(chunk, name)
 
     def rows(self, group: int) -> UInt64Array:
         """Addresses of all rows of a key group, sorted by fingerprint."""
@@ -538,6 +561,10 @@ class Replica:
         batch, counts = self._batch(parts)
         full = counts > 0
         return SectionData(first, self.version, covers, groups[full], counts[full], batch)
+
+    def row_counts(self) -> tuple[Int64Array, Int64Array]:
+        """Per key group that was followed, the rows of its base and those written since."""
+        return self._base_rows.copy(), self._logged.copy()
 
     @property
     def most_rows(self) -> int:

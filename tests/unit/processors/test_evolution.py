@@ -12,7 +12,7 @@ import millrace as mr
 from millrace.errors import SchemaChangedError
 from millrace.ids import OperatorName
 from millrace.operators import check_change
-from millrace.processors.description import ProcessDescription
+from millrace.reading.described import Described
 from millrace.testing import Harness
 
 D = decimal.Decimal
@@ -202,10 +202,9 @@ def test_the_order_of_states_is_kept_in_the_location() -> None:
     tested = harness(evolving)
     tested.send([{"k": 1}])
     spec = tested._journal.trail(tested._trail.epoch).specs[OperatorName("tested")]
-    described = ProcessDescription(OperatorName("tested"), spec)
+    described = Described(OperatorName("tested"), spec)
     main = described.tables[""].schema.names
     assert main == ["k", "zebra", "m.size", "apple", "b"]
     assert described.tables == tested._operator.tables
-    rows = tested._open([""])[""]
-    tested._follow({"": rows}, tested._every)
-    assert described.show(rows.read(tested._every)).schema.names == ["k", "zebra", "apple", "b"]
+    shown = mr.open(tested.location).to_arrow(columns=["k", "zebra", "apple", "b"])
+    assert shown.to_pylist() == [{"k": 1, "zebra": 1, "apple": None, "b": None}]

@@ -10,7 +10,7 @@ import millrace as mr
 from millrace.errors import SchemaChangedError
 from millrace.ids import OperatorName
 from millrace.operators import check_change
-from millrace.processors.description import ProcessDescription
+from millrace.reading.described import Described
 from millrace.testing import Harness
 
 
@@ -45,7 +45,7 @@ def test_values_may_get_wider_and_task_state_may_come() -> None:
     ((_, what),) = new.send([{"k": 1}], broadcast={"rules": {2: {"a": 2**40, "b": "x"}}})
     assert sorted(eval(what)) == [(1, {"a": 5, "b": None}), (2, {"a": 2**40, "b": "x"})]
     assert [row["value"] for row in new.state("seen")] == [1]
-    described = ProcessDescription(OperatorName("tested"), new._operator.spec())
+    described = Described(OperatorName("tested"), new._operator.spec())
     assert described.tables == new._operator.tables
 
 

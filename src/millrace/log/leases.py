@@ -1,0 +1,169 @@
+"""Leases: an open reader, on any process, keeps the files of its epoch.
+
+    leases/000000000012-only-1700000060000-<id>.json     epoch 12, until that time
+    leases/000000000012-from-1700000060000-<id>.json     epoch 12 and all after it
+
+What a collection needs to know is in the name, so it lists one folder and opens nothing. A file
+never changes: to renew a lease is to write the next one and delete the last. A reader that dies
+stops renewing, and its lease is over soon after.
+
+Invariant: a reader writes its lease first and then makes sure that its epoch's manifest is still
+there; a collection deletes manifests first and then looks for leases. So of the two, one sees the
+other.
+
+Times are wall clocks of different machines: `GRACE_MS` is how far they may be apart.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import weakref
+from dataclasses import dataclass
+
+from millrace import clock
+from millrace.errors import AlreadyExistsError, StoreError, UnwritableLocationError
+from millrace.ids import Epoch
+from millrace.log.manifest import seal
+from millrace.log.segment import FORMAT_VERSION
+from millrace.log.store import Store
+
+FOLDER = "leases"
+LASTS_MS = 120_000
+"""How long a lease is good for without being renewed."""
+RENEW_MS = 40_000
+"""After so long it is renewed."""
+GRACE_MS = 30_000
+
+_ONLY, _FROM = "only", "from"
+
+_log = logging.getLogger("millrace")
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What a lease's file says."""
+
+    epoch: Epoch
+    follows: bool
+    """Whether it keeps the later epochs as well."""
+    expires_ms: int
+    id: str
+
+    @property
+    def path(self) -> str:
+        kind = _FROM if self.follows else _ONLY
+        return f"{FOLDER}/{self.epoch:012d}-{kind}-{self.expires_ms}-{self.id}.json"
+
+    @staticmethod
+    def parse(path: str) -> Lease | None:
+        """The lease of a path; None for other files, such as what a crash left behind."""
+        name = path.rsplit("/", 1)[-1]
+        stem = name.removesuffix(".json")
+        parts = stem.split("-")
+        if stem == name or len(parts) != 4 or parts[1] not in (_ONLY, _FROM):
+            return None
+        epoch, kind, expires, holder = parts
+        if not (epoch.isdigit() and expires.isdigit()):
+            return None
+        return Lease(Epoch(int(epoch)), kind == _FROM, int(expires), holder)
+
+
+def leases(store: Store) -> tuple[list[Lease], list[Lease]]:
+    """All leases: those that count, and those that are over."""
+    found = [lease for lease in map(Lease.parse, store.list(FOLDER)) if lease is not None]
+    over_before = clock.now_ms() - GRACE_MS
+    live = [lease for lease in found if lease.expires_ms >= over_before]
+    return live, [lease for lease in found if lease.expires_ms < over_before]
+
+
+class Holder:
+    """A lease that is kept as long as it is needed."""
+
+    def __init__(self, store: Store, epoch: Epoch) -> None:
+        self._store = store
+        self.id = clock.fresh_id()
+        self._lock = threading.Lock()
+        self._written: Lease | None = None
+        self.epoch = epoch
+        """What is kept from the next renewal on."""
+        self.follows = False
+        self._write()
+
+    def _write(self) -> None:
+        lease = Lease(self.epoch, self.follows, clock.now_ms() + LASTS_MS, self.id)
+        body = {"format": FORMAT_VERSION, "host": socket.gethostname(), "pid": os.getpid()}
+        try:
+            self._store.create(lease.path, seal(body)[0])
+        except AlreadyExistsError:
+            # Renewed within the same millisecond.
+            return
+        last, self._written = self._written, lease
+        if last is not None:
+            self._store.delete(last.path)
+
+    def follow(self) -> None:
+        """Keep what comes after the epoch as well."""
+        with self._lock:
+            if not self.follows and self._written is not None:
+                self.follows = True
+                self._write()
+
+    def renew(self) -> None:
+        """Write the lease anew if it is time."""
+        with self._lock:
+            if self._written is None:
+                return
+            if self._written.expires_ms - clock.now_ms() < LASTS_MS - RENEW_MS:
+                self._write()
+
+    def release(self) -> None:
+        with self._lock:
+            last, self._written = self._written, None
+            if last is not None:
+                self._store.delete(last.path)
+
+
+class _Keeper:
+    """Renews the leases of this process, in a thread that begins with the first of them."""
+
+    def __init__(self) -> None:
+        self._holders: weakref.WeakSet[Holder] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._process = 0
+
+    def keep(self, holder: Holder) -> None:
+        with self._lock:
+            self._holders.add(holder)
+            if self._process != os.getpid():
+                # Also after a fork, which threads do not survive.
+                self._process = os.getpid()
+                threading.Thread(target=self._run, name="millrace-leases", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            clock.sleep(RENEW_MS / 4000)
+            with self._lock:
+                holders = list(self._holders)
+            for holder in holders:
+                try:
+                    holder.renew()
+                except StoreError as error:
+                    _log.warning("a lease on epoch %s was not renewed: %s", holder.epoch, error)
+            del holders
+
+
+_keeper = _Keeper()
+
+
+def acquire(store: Store, epoch: Epoch) -> Holder | None:
+    """A lease on an epoch, renewed until it is released; None if the location is read-only."""
+    try:
+        holder = Holder(store, epoch)
+    except (UnwritableLocationError, StoreError) as error:
+        _log.info("no lease on epoch %s of %s: %s", epoch, store.url, error)
+        return None
+    _keeper.keep(holder)
+    return holder

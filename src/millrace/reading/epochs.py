@@ -1,0 +1,53 @@
+"""Which epoch was the last at a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from millrace.errors import UnknownEpochError, UsageError
+from millrace.ids import Epoch
+from millrace.log.journal import Journal
+
+
+def epoch_at(journal: Journal, moment: dt.datetime | str) -> Epoch:
+    """The last epoch that was committed at or before a time."""
+    wanted = to_ms(moment)
+    epochs = journal.epochs()
+    if not epochs:
+        raise UnknownEpochError(f"{journal.store.url} has no committed epoch yet.")
+    # Epochs are committed one after the other, so their times ascend.
+    low, high = 0, len(epochs)
+    while low < high:
+        middle = (low + high) // 2
+        if journal.read(epochs[middle])[0].time_ms <= wanted:
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0:
+        first = from_ms(journal.read(epochs[0])[0].time_ms)
+        raise UnknownEpochError(
+            f"{journal.store.url} has no epoch as of {moment}: the first that is retained, epoch "
+            f"{epochs[0]}, was committed at {first.isoformat()}. {journal.retained()}"
+        )
+    return epochs[low - 1]
+
+
+def to_ms(moment: dt.datetime | str) -> int:
+    """Milliseconds since 1970; a time without a time zone is in UTC."""
+    if isinstance(moment, str):
+        try:
+            moment = dt.datetime.fromisoformat(moment.strip())
+        except ValueError as error:
+            raise UsageError(
+                f"as_of={moment!r} is not a time. Give one like '2026-03-01 12:30:00' (UTC) or "
+                "'2026-03-01T12:30:00+01:00'."
+            ) from error
+    if not isinstance(moment, dt.datetime):
+        raise UsageError(f"as_of={moment!r}: give a datetime, or text like '2026-03-01 12:30:00'.")
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def from_ms(moment: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(moment / 1000, dt.UTC)

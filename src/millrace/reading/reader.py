@@ -1,0 +1,408 @@
+"""Reading state from outside: a snapshot of a committed epoch, without Spark.
+
+A reader sees one committed epoch across all shards and operators, for as long as it is open, while
+the stream goes on. It moves only when it is told to, by `refresh`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.errors import (
+    LocationError,
+    StoreError,
+    UnknownColumnError,
+    UnknownEpochError,
+    UnknownOperatorError,
+    UsageError,
+)
+from millrace.ids import Epoch, OperatorName
+from millrace.keygroups import parse_ranges
+from millrace.log import Journal, Trail, open_store
+from millrace.log.leases import Holder, acquire
+from millrace.log.manifest import manifest_path
+from millrace.operators.operator import MAIN
+from millrace.reading import changes as feeds
+from millrace.reading import results
+from millrace.reading.epochs import epoch_at
+from millrace.reading.keys import key_columns
+from millrace.reading.snapshot import Snapshot
+from millrace.reading.sql import Session
+from millrace.reading.tables import MainTable, StateTable, tables
+
+Int64Array = npt.NDArray[np.int64]
+
+FOUND = "_found"
+
+_log = logging.getLogger("millrace")
+
+
+class Reader:
+    """The state of a location at one epoch."""
+
+    def __init__(
+        self, snapshot: Snapshot, lease: Holder | None = None, threads: int | None = None
+    ) -> None:
+        self.location = snapshot.journal.store.url
+        self._snapshot = snapshot
+        self._lease = lease
+        self._threads = threads
+        self._session: Session | None = None
+        self._busy = threading.RLock()
+        """Held while a query runs, so that the epoch stays what it is."""
+        if lease is not None:
+            weakref.finalize(self, _release, lease)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The epoch itself, for what reads it in other ways."""
+        return self._snapshot
+
+    @property
+    def lease_id(self) -> str | None:
+        return self._lease.id if self._lease is not None else None
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether the epoch's files are kept as long as this reader is open."""
+        return self._lease is not None
+
+    @property
+    def epoch(self) -> Epoch:
+        return self._snapshot.epoch
+
+    @property
+    def batch_id(self) -> int | None:
+        """The Spark batch that made this epoch."""
+        return self._snapshot.trail.batch_id
+
+    @property
+    def watermark_ms(self) -> int | None:
+        return self._snapshot.trail.watermark_ms
+
+    @property
+    def committed_at(self) -> dt.datetime:
+        """When the epoch was committed."""
+        return dt.datetime.fromtimestamp(self._snapshot.trail.time_ms / 1000, dt.UTC)
+
+    @property
+    def key_groups(self) -> int:
+        """How many key groups the location has."""
+        return self._snapshot.trail.key_groups
+
+    @property
+    def operators(self) -> list[str]:
+        return [str(name) for name in self._snapshot.operators]
+
+    def tables(self, operator: str | None = None) -> list[str]:
+        """What `state=` may be: an operator's lists, maps, sets, timers and shared states."""
+        name = self._snapshot.described(operator).name
+        return [state for state in tables(self._snapshot, name) if state != MAIN]
+
+    def schema(self, operator: str | None = None, *, state: str | None = None) -> pa.Schema:
+        """The columns of a state."""
+        return self._table(operator, state).schema
+
+    def keys(self, operator: str | None = None) -> list[str]:
+        """An operator's key columns."""
+        return list(self._snapshot.described(operator).key_names)
+
+    def to_arrow(
+        self,
+        operator: str | None = None,
+        *,
+        state: str | None = None,
+        columns: Sequence[str] | None = None,
+        key_groups: str | Sequence[int] | None = None,
+    ) -> pa.Table:
+        """An operator's state: its key columns and values, one row per key.
+
+        The operator may be left out if there is only one. `state` names a list, map, set or the
+        timers of a processor: then there is one row per entry, with the key it belongs to. Of a
+        broadcast state there is one row per entry, of a task state one per shard. `columns` and
+        `key_groups`, such as `"0-15"`, restrict what is read.
+        """
+        table = self._table(operator, state)
+        names = _chosen(table, columns)
+        batches = list(self._batches(table, names, key_groups))
+        return pa.Table.from_batches(batches, pa.schema([table.field(n) for n in names]))
+
+    def to_batches(
+        self,
+        operator: str | None = None,
+        *,
+        state: str | None = None,
+        columns: Sequence[str] | None = None,
+        key_groups: str | Sequence[int] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same as `to_arrow`, a page at a time."""
+        table = self._table(operator, state)
+        return self._batches(table, _chosen(table, columns), key_groups)
+
+    def _batches(
+        self, table: StateTable, names: list[str], key_groups: str | Sequence[int] | None
+    ) -> Iterator[pa.RecordBatch]:
+        at = self.epoch
+        for batch in table.scan(names, self._groups(key_groups)):
+            yield batch
+            if self.epoch != at:
+                raise UsageError(
+                    f"this reader went from epoch {at} to {self.epoch} while epoch {at} was being "
+                    "read. Refresh between reads, or use a reader of its own."
+                )
+
+    def get(
+        self,
+        keys: pa.Table | Sequence[Any],
+        operator: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Look up keys: a row for each that was given, in their order.
+
+        A key is its value, or a tuple or a dict if it has several columns; a table with the key
+        columns will do as well. `_found` tells whether there is one; if not, its values are NULL.
+        """
+        table = self._table(operator, None)
+        assert isinstance(table, MainTable)
+        given = key_columns(keys, table.described)
+        names = [name for name in _chosen(table, columns) if name not in table.keys]
+        with self._busy, self._snapshot.lock:
+            arrays, found = table.look_up(names, table.fingerprints(given))
+        fields = [*table.described.key_schema, *(table.field(name) for name in names)]
+        return pa.Table.from_arrays(
+            [*given, *arrays, pa.array(found)], schema=pa.schema([*fields, (FOUND, pa.bool_())])
+        )
+
+    def changes(
+        self,
+        since: int,
+        until: int | None = None,
+        operator: str | None = None,
+        *,
+        state: str | None = None,
+        key_groups: str | Sequence[int] | None = None,
+        every: bool = False,
+    ) -> pa.Table:
+        """What changed after epoch `since`, up to `until` or else to the epoch that is open.
+
+        One row per key that changed, with its values at the end, `_change` (`upsert` or `delete`)
+        and `_epoch`, that of its last change. With `every`, a row for each epoch that changed it.
+        """
+        snapshot = self._snapshot
+        if until is not None and until != self.epoch:
+            if type(until) is not int or not 0 < until < self.epoch:
+                raise UsageError(
+                    f"changes up to epoch {until!r}: this reader is at epoch {self.epoch}."
+                )
+            snapshot = Snapshot(snapshot.journal, snapshot.journal.trail(Epoch(until)))
+        table = _table_of(snapshot, operator, state)
+        with self._busy, snapshot.lock:
+            return feeds.changes(table, since, groups=self._groups(key_groups), every=every)
+
+    def changes_schema(
+        self, operator: str | None = None, *, state: str | None = None, every: bool = False
+    ) -> pa.Schema:
+        """The columns of `changes`."""
+        return feeds.feed_schema(self._table(operator, state), every=every)
+
+    def diff(self, epoch: int, operator: str | None = None) -> pa.Table:
+        """Keys whose values at an earlier epoch differ from those at this one.
+
+        `_change` is `added`, `removed` or `changed`; `before` and `after` hold the values.
+        """
+        journal = self._snapshot.journal
+        earlier = Snapshot(journal, journal.trail(Epoch(epoch)))
+        with self._busy, self._snapshot.lock:
+            return feeds.difference(_table_of(earlier, operator, None), self._table(operator, None))
+
+    def sql(
+        self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None
+    ) -> pa.Table:
+        """The result of a query in DuckDB's SQL; `?` and `$name` stand for parameters.
+
+        Every operator is a table with its keys, values and whole collections; the entries of a
+        list, map or set are one too, as `operator.state`. `millrace_tables` lists them.
+        """
+        return self.sql_at(query, None, parameters)[1]
+
+    def sql_at(
+        self,
+        query: str,
+        epoch: Epoch | None,
+        parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+    ) -> tuple[Epoch, pa.Table]:
+        """The result of a query, and its epoch; with `epoch`, first go to that one."""
+        with self._busy:
+            if epoch is not None:
+                self.refresh(epoch)
+            if self._session is None or not self._session.is_current:
+                self._drop_session()
+                self._session = Session(self._snapshot, self._threads)
+            return self.epoch, self._session.run(query, parameters)
+
+    def views(self) -> list[str]:
+        """The views that have a result."""
+        return results.names(self._snapshot.journal.store)
+
+    def view(self, name: str) -> results.ViewResult:
+        """The last result of a view up to this reader's epoch; `.rows` and `.epoch`."""
+        return results.read(self._snapshot.journal.store, name, self.epoch)
+
+    def _drop_session(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def refresh(self, epoch: int | None = None) -> Epoch:
+        """Go to the last committed epoch, or to a later one; what was read before stays warm."""
+        with self._busy:
+            if epoch is not None and epoch <= self.epoch:
+                return self.epoch
+            if self._lease is not None:
+                self._lease.follow()
+            at = self._snapshot.advance(None if epoch is None else Epoch(epoch))
+            if self._lease is not None:
+                self._lease.epoch = at
+            return at
+
+    def _table(self, operator: str | None, state: str | None) -> StateTable:
+        return _table_of(self._snapshot, operator, state)
+
+    def _groups(self, key_groups: str | Sequence[int] | None) -> Int64Array | None:
+        if key_groups is None:
+            return None
+        try:
+            groups = (
+                parse_ranges(key_groups)
+                if isinstance(key_groups, str)
+                else np.asarray(list(key_groups), np.int64)
+            )
+        except ValueError as error:
+            raise UsageError(
+                f"key_groups={key_groups!r}: give numbers, or text such as '0-15,31'."
+            ) from error
+        if len(groups) and not 0 <= groups.min() <= groups.max() < self.key_groups:
+            raise UsageError(
+                f"key_groups={key_groups!r}: {self.location} has key groups 0 to "
+                f"{self.key_groups - 1}."
+            )
+        return np.unique(groups)
+
+    def close(self) -> None:
+        """Let go of the epoch. What was read stays; reading more may fail from now on."""
+        with self._busy:
+            self._drop_session()
+            if self._lease is not None:
+                self._lease.release()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Reader {self.location} epoch={self.epoch} operators={self.operators}>"
+
+
+def _table_of(snapshot: Snapshot, operator: str | None, state: str | None) -> StateTable:
+    name = snapshot.described(operator).name
+    found = tables(snapshot, name)
+    if (state or MAIN) not in found:
+        listed = ", ".join(repr(known) for known in found if known != MAIN) or "none"
+        raise UnknownOperatorError(
+            f"operator {name!r} has no collection {state!r}; it has {listed}."
+        )
+    return found[state or MAIN]
+
+
+def _chosen(table: StateTable, columns: Sequence[str] | None) -> list[str]:
+    if columns is None:
+        return list(table.schema.names)
+    for name in columns:
+        if name not in table.schema.names:
+            raise UnknownColumnError(
+                f"{table.title} has no column {name!r}; it has "
+                f"{', '.join(map(repr, table.schema.names))}."
+            )
+    return list(columns)
+
+
+def _take(journal: Journal, epoch: int | None) -> tuple[Trail, Holder | None]:
+    """The trail of an epoch, or of the last one, and a lease on it if one can be had."""
+    while True:
+        wanted = Epoch(epoch or journal.head())
+        trail = journal.trail(wanted)
+        lease = acquire(journal.store, wanted)
+        if lease is None or journal.store.size(manifest_path(wanted)) is not None:
+            return trail, lease
+        # It was collected before the lease was there.
+        lease.release()
+        if epoch is not None:
+            journal.trail(wanted)
+
+
+def _release(lease: Holder) -> None:
+    try:
+        lease.release()
+    except (StoreError, LocationError) as error:
+        # Nobody is there any more to tell; it is over by itself soon.
+        _log.info("a lease on epoch %s was not given back: %s", lease.epoch, error)
+
+
+def open_location(
+    location: str,
+    *,
+    epoch: int | None = None,
+    as_of: dt.datetime | str | None = None,
+    lease: bool = True,
+) -> Reader:
+    """Open a location's state: at its last committed epoch, at an earlier one, or as of a time.
+
+    The epoch stays readable until the reader is closed, whatever is collected meanwhile: a file in
+    the location says so, its lease. `lease=False` does without, for those who hold one otherwise.
+    """
+    if epoch is not None and as_of is not None:
+        raise UsageError("epoch= and as_of= both name an epoch: give one of them.")
+    journal = Journal.open(open_store(location))
+    if as_of is not None:
+        epoch = epoch_at(journal, as_of)
+    if epoch is None and journal.head() == 0:
+        raise UnknownEpochError(
+            f"{location} has no committed epoch yet. Start its query, or wait for its first epoch."
+        )
+    if epoch is not None and (type(epoch) is not int or epoch < 1):
+        raise UnknownEpochError(
+            f"epoch={epoch!r}: epochs are numbered from 1. {journal.retained()}"
+        )
+    if not lease:
+        return Reader(Snapshot(journal, journal.trail(Epoch(epoch or journal.head()))))
+    trail, holder = _take(journal, epoch)
+    snapshot = Snapshot(journal, trail)
+    if holder is None and journal.store.local_path("") is not None:
+        snapshot.hold_all()
+    return Reader(snapshot, holder)
+
+
+def follow_live(journal: Journal, specs: dict[OperatorName, dict[str, Any]]) -> Reader:
+    """A reader of a query that is being run here; empty tables before its first epoch.
+
+    One thread of DuckDB's, because the stream needs the others.
+    """
+    trail = journal.trail(journal.head())
+    if trail.epoch == 0:
+        trail.specs = dict(specs)
+    holder = acquire(journal.store, Epoch(max(trail.epoch, 1)))
+    if holder is not None:
+        holder.follow()
+    return Reader(Snapshot(journal, trail), holder, threads=1)

@@ -1,0 +1,89 @@
+"""What views gave, stored in the location: by whom, and how it is read by name.
+
+    views/top/000000000012.arrow         the result at epoch 12, an Arrow file
+
+Each refresh writes a new file, so whoever reads one has a whole result of one epoch; its SQL and
+its epoch are in the schema's metadata. The last few are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace.errors import AlreadyExistsError, MissingFileError, UnknownViewError
+from millrace.ids import Epoch
+from millrace.log.inspection import VIEWS as FOLDER
+from millrace.log.store import Store
+
+KEPT = 3
+"""Results of a view that are kept."""
+METADATA = b"millrace.view"
+
+
+@dataclass(frozen=True)
+class ViewResult:
+    """What a view gave at an epoch."""
+
+    name: str
+    epoch: Epoch
+    sql: str
+    rows: pa.Table
+
+
+def write(store: Store, result: ViewResult) -> None:
+    """Store a result, and forget old ones."""
+    name, epoch, sql, rows = result.name, result.epoch, result.sql, result.rows
+    told = json.dumps({"name": name, "epoch": epoch, "sql": sql})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema.with_metadata({METADATA: told.encode()})) as writer:
+        writer.write_table(rows.replace_schema_metadata())
+    try:
+        store.create(_path(name, epoch), sink.getvalue().to_pybytes())
+    except AlreadyExistsError:
+        # Another driver, or this one before a restart: the same epoch gives the same result.
+        return
+    for old in epochs_of(store, name)[:-KEPT]:
+        store.delete(_path(name, old))
+
+
+def read(store: Store, name: str, at_most: Epoch | None = None) -> ViewResult:
+    """The newest result of a view, or the newest up to an epoch."""
+    while True:
+        found = [e for e in epochs_of(store, name) if at_most is None or e <= at_most]
+        if not found:
+            known = ", ".join(map(repr, names(store))) or "none"
+            when = "" if at_most is None else f" up to epoch {at_most}"
+            raise UnknownViewError(
+                f"{store.url} has no result of a view {name!r}{when}; its views are: {known}. "
+                "query.view(name, sql) makes one."
+            )
+        try:
+            data = store.read(_path(name, found[-1]))
+        except MissingFileError:
+            # Replaced by a newer one between listing and reading.
+            continue
+        rows = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        told = json.loads(rows.schema.metadata[METADATA])
+        return ViewResult(name, found[-1], told["sql"], rows.replace_schema_metadata())
+
+
+def names(store: Store) -> list[str]:
+    """The views that have a result."""
+    return sorted({path.split("/")[1] for path in store.list(FOLDER) if path.count("/") == 2})
+
+
+def epochs_of(store: Store, name: str) -> list[Epoch]:
+    """The epochs of a view's results, ascending."""
+    stems = [path.rsplit("/", 1)[-1].removesuffix(".arrow") for path in store.list(_folder(name))]
+    return sorted(Epoch(int(stem)) for stem in stems if stem.isdigit())
+
+
+def _folder(name: str) -> str:
+    return f"{FOLDER}/{name}"
+
+
+def _path(name: str, epoch: Epoch) -> str:
+    return f"{_folder(name)}/{epoch:012d}.arrow"

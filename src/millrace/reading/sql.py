@@ -1,0 +1,153 @@
+"""SQL on a snapshot: DuckDB over the replica's Arrow buffers.
+
+    totals                       an operator's keys, values and whole collections
+    sessions.visits              the entries of a list, map or set, with their key
+    sessions.timers              an operator's timers
+    by_group.totals              an operator's table with the key group of each row
+    views.top                    what a view of the query gave last
+    millrace_operators, ...      what the location knows of itself
+
+The connection can read these and nothing else: no files, no settings, no statement but a query.
+Nothing is loaded beforehand; a table is scanned when a query needs it, and only what it needs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import re
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from millrace.errors import MillraceError, ReadOnlyError, SqlError
+from millrace.operators.operator import MAIN
+from millrace.reading import metadata, results
+from millrace.reading.dataset import StateDataset
+from millrace.reading.metadata import MetadataDataset, quoted, sql_name
+from millrace.reading.snapshot import Snapshot
+from millrace.reading.tables import KEY_GROUP, StateTable, tables
+
+BY_GROUP = "by_group"
+VIEWS = "views"
+
+_NAMES_SOMETHING = (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException)
+"""Errors that a list of the tables helps with."""
+
+_open: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+class Session:
+    """A DuckDB connection on a snapshot. It stays valid when the snapshot advances."""
+
+    def __init__(self, snapshot: Snapshot, threads: int | None = None) -> None:
+        self._snapshot = snapshot
+        self._lock = threading.Lock()
+        self._specs = dict(snapshot.trail.specs)
+        config: dict[str, Any] = {"enable_external_access": "false"}
+        if threads is not None:
+            config["threads"] = threads
+        self._connection = duckdb.connect(":memory:", config=config)
+        self._tables: list[str] = []
+        self._define()
+        _open.add(self)
+
+    def _define(self) -> None:
+        run = self._connection.execute
+        run("SET python_enable_replacements = false")
+        run("SET TimeZone = 'UTC'")
+        run(f"CREATE SCHEMA {BY_GROUP}")
+        for operator in self._snapshot.operators:
+            for state in tables(self._snapshot, operator):
+                self._define_table(operator, state)
+        for name, (schema, rows) in metadata.VIEWS.items():
+            self._connection.register(name, MetadataDataset(self._snapshot, schema, rows))
+        run("SET lock_configuration = true")
+
+    def _define_table(self, operator: str, state: str) -> None:
+        def table() -> StateTable:
+            return tables(self._snapshot, operator)[state]
+
+        scanned = f"millrace scan {len(self._tables)}"
+        self._connection.register(scanned, StateDataset(table))
+        name = sql_name(operator, state)
+        run = self._connection.execute
+        if state != MAIN:
+            run(f"CREATE SCHEMA IF NOT EXISTS {quoted(operator)}")
+        run(f'CREATE VIEW {name} AS SELECT * EXCLUDE ({KEY_GROUP}) FROM "{scanned}"')
+        if state == MAIN:
+            run(f'CREATE VIEW {BY_GROUP}.{name} AS SELECT * FROM "{scanned}"')
+        self._tables.append(name)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the snapshot's operators are those that were defined."""
+        return self._specs == self._snapshot.trail.specs
+
+    def run(
+        self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None
+    ) -> pa.Table:
+        """The result of a query."""
+        with self._lock:
+            self._check(query)
+            if re.search(rf"\b{VIEWS}\b", query, re.IGNORECASE):
+                self._define_views()
+            try:
+                relation = self._connection.sql(query, params=parameters)
+                found: pa.Table = relation.to_arrow_table()
+                return found
+            except duckdb.Error as error:
+                raise self._explained(error) from error
+
+    def _check(self, query: str) -> None:
+        if not str(query).strip():
+            raise SqlError(f"{query!r} is not a query: give SQL such as 'select * from ...'.")
+        try:
+            statements = duckdb.extract_statements(query)
+        except duckdb.Error as error:
+            raise self._explained(error) from error
+        if len(statements) != 1:
+            raise SqlError(f"give one query at a time: this has {len(statements)} statements.")
+        if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+            kind = str(statements[0].type).rpartition(".")[2].replace("_", " ")
+            raise ReadOnlyError(
+                f"{kind} is refused: state is read-only here, and changes by its stream alone. "
+                "Give a query that begins with SELECT, WITH or FROM."
+            )
+
+    def _explained(self, error: duckdb.Error) -> MillraceError:
+        cause: BaseException | None = error.__cause__ or error.__context__
+        if isinstance(cause, MillraceError):
+            # Reading failed under the query: say that, not that a query failed.
+            return cause
+        text = str(error).strip()
+        if isinstance(error, _NAMES_SOMETHING):
+            text += f"\nThe tables are {', '.join([*self._tables, *metadata.VIEWS])}."
+        return SqlError(text)
+
+    def _define_views(self) -> None:
+        """Have the results of the query's views as tables."""
+        store = self._snapshot.journal.store
+        run = self._connection.execute
+        run(f"CREATE SCHEMA IF NOT EXISTS {VIEWS}")
+        for name in results.names(store):
+            if results.epochs_of(store, name)[:1] <= [self._snapshot.epoch]:
+                found = results.read(store, name, self._snapshot.epoch)
+                self._connection.register(f"millrace view {name}", found.rows)
+                run(f'CREATE OR REPLACE VIEW {VIEWS}.{name} AS FROM "millrace view {name}"')
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+
+def _close_all() -> None:
+    # DuckDB complains on standard error about connections that outlive the interpreter.
+    for session in list(_open):
+        session.close()
+
+
+atexit.register(_close_all)

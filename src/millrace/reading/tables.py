@@ -1,0 +1,383 @@
+"""What a location's state looks like as tables: which there are, their columns, how they are read.
+
+* a *main* table per operator: a row per key, with its values, and its lists, maps and sets as
+  nested values;
+* a table per list, map and set: a row per entry, with the key it belongs to;
+* a table of an operator's timers;
+* a table per broadcast and task state: these belong to no key.
+
+Every table is read by `scan`: some columns, some key groups, or the rows of some keys. Only what is
+asked for is read: other columns and other key groups are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.ids import OperatorName
+from millrace.keygroups import groups_of
+from millrace.keygroups.hashing import fingerprints, is_computable
+from millrace.log.segment import HI, LO
+from millrace.operators.operator import MAIN, Shown
+from millrace.processors.tables import EXPIRES
+from millrace.reading.described import Collection, Described
+from millrace.reading.snapshot import Snapshot
+from millrace.state.owners import OWNER_HI, OWNER_LO
+from millrace.state.replica import Replica
+from millrace.state.scanning import gathered, scan
+
+Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
+BoolArray = npt.NDArray[np.bool_]
+Fingerprints = tuple[UInt64Array, UInt64Array]
+
+KEY_GROUP = "_key_group"
+"""The key group of a row, for those who ask; no other column is called so."""
+
+_SYSTEM = {
+    KEY_GROUP: pa.field(KEY_GROUP, pa.int32()),
+    HI: pa.field(HI, pa.uint64()),
+    LO: pa.field(LO, pa.uint64()),
+}
+"""Columns that every table has, for those who ask."""
+
+
+class StateTable:
+    """One table of one operator at a snapshot's epoch."""
+
+    def __init__(self, snapshot: Snapshot, described: Described, state: str = "") -> None:
+        self.snapshot = snapshot
+        self.described = described
+        self.state = state
+        """The list, map, set, or other state; empty for the main table."""
+        self.schema: pa.Schema = self._schema()
+
+    @property
+    def operator(self) -> OperatorName:
+        return self.described.name
+
+    @property
+    def title(self) -> str:
+        """What it is, for people."""
+        what = f"state {self.state!r} of " if self.state else ""
+        return f"{what}operator {self.operator!r}"
+
+    @property
+    def keys(self) -> list[str]:
+        """Its key columns."""
+        return self.described.key_names
+
+    @property
+    def can_find(self) -> bool:
+        """Whether rows can be found by their key."""
+        return all(is_computable(key.type) for key in self.described.keys)
+
+    def fingerprints(self, keys: Sequence[pa.Array]) -> Fingerprints:
+        """Of keys given as columns in the types of the state."""
+        return fingerprints(keys, [key.type for key in self.described.keys])
+
+    def scan(
+        self, columns: Sequence[str], groups: Int64Array | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows of some key groups, in no order."""
+        wanted = self.snapshot.every if groups is None else groups
+        for batch in self._scan(list(columns), wanted):
+            if batch.num_rows:
+                yield batch
+
+    def find(self, columns: Sequence[str], keys: Fingerprints) -> pa.RecordBatch:
+        """The rows of some keys, in no order."""
+        return self._find(list(columns), keys)
+
+    def _schema(self) -> pa.Schema:
+        raise NotImplementedError
+
+    def _scan(self, columns: list[str], groups: Int64Array) -> Iterator[pa.RecordBatch]:
+        raise NotImplementedError
+
+    def _find(self, columns: list[str], keys: Fingerprints) -> pa.RecordBatch:
+        raise NotImplementedError
+
+    def _batch(self, columns: list[str], arrays: list[pa.Array]) -> pa.RecordBatch:
+        fields = [self.field(name) for name in columns]
+        fitted = [
+            a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, fields, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(fitted, schema=pa.schema(fields))
+
+    def field(self, name: str) -> pa.Field:
+        """A column, the key group among them."""
+        return _SYSTEM.get(name) or self.schema.field(name)
+
+    def _groups(self, hi: UInt64Array) -> pa.Array:
+        return pa.array(groups_of(hi, self.snapshot.trail.key_groups).astype(np.int32))
+
+
+class MainTable(StateTable):
+    """A row per key."""
+
+    def _schema(self) -> pa.Schema:
+        self._shown: dict[str, Shown] = {
+            shown.name: shown for shown in self.described.shown(self.snapshot.moment)
+        }
+        self._nested = {c.name: c for c in self.described.collections}
+        fields = [pa.field(shown.name, shown.type) for shown in self._shown.values()]
+        fields += [pa.field(c.name, c.type) for c in self._nested.values()]
+        return pa.schema(fields)
+
+    def _scan(self, columns: list[str], groups: Int64Array) -> Iterator[pa.RecordBatch]:
+        replica = self.snapshot.replica(self.described, MAIN, groups)
+        needs = self._needs(columns)
+        for rows in scan(replica, groups, needs):
+            yield self._made(columns, rows)
+
+    def _find(self, columns: list[str], keys: Fingerprints) -> pa.RecordBatch:
+        replica = _followed(self, MAIN, keys)
+        addresses = replica.find(*keys)
+        return self._made(
+            columns, gathered(replica, addresses[addresses != 0], self._needs(columns))
+        )
+
+    def look_up(self, columns: list[str], keys: Fingerprints) -> tuple[list[pa.Array], BoolArray]:
+        """Columns of the rows of some keys, in their order, and which of them there are."""
+        replica = _followed(self, MAIN, keys)
+        addresses = replica.find(*keys)
+        if self.described.sweep(MAIN, self.snapshot.moment) is not None:
+            addresses = self._alive(replica, addresses)
+        found: BoolArray = addresses != 0
+        rows = self._made(columns, gathered(replica, addresses[found], self._needs(columns)))
+        if found.all():
+            return rows.columns, found
+        where = pa.array(np.cumsum(found) - 1, mask=~found)
+        return [column.take(where) for column in rows.columns], found
+
+    def _alive(self, replica: Replica, addresses: UInt64Array) -> UInt64Array:
+        """Addresses, 0 where a row's time is over."""
+        sweep = self.described.sweep(MAIN, self.snapshot.moment)
+        assert sweep is not None
+        found = np.flatnonzero(addresses)
+        over = sweep(gathered(replica, addresses[found], replica.schema.names))
+        if over is not None:
+            addresses[found[over]] = 0
+        return addresses
+
+    def _needs(self, columns: list[str]) -> list[str]:
+        """The stored columns that some shown ones are made of."""
+        if self.described.sweep(MAIN, self.snapshot.moment) is not None:
+            return list(self.snapshot.replica(self.described, MAIN, _NONE).schema.names)
+        needs: dict[str, None] = {}
+        for name in columns:
+            if name in self._shown:
+                needs |= dict.fromkeys(self._shown[name].needs)
+            else:
+                needs |= dict.fromkeys([HI, LO])
+        return list(needs) or [HI]
+
+    def _made(self, columns: list[str], rows: pa.RecordBatch) -> pa.RecordBatch:
+        sweep = self.described.sweep(MAIN, self.snapshot.moment)
+        over = sweep(rows) if sweep is not None else None
+        if over is not None and over.any():
+            rows = rows.filter(pa.array(~over))
+        return (
+            self._batch(columns, [self._column(name, rows) for name in columns])
+            if columns
+            else rows
+        )
+
+    def _column(self, name: str, rows: pa.RecordBatch) -> pa.Array:
+        shown = self._shown.get(name)
+        if shown is not None:
+            return shown.make([rows.column(need) for need in shown.needs])
+        hi, lo = _words(rows, HI), _words(rows, LO)
+        if name in _SYSTEM:
+            return self._groups(hi) if name == KEY_GROUP else rows.column(name)
+        return _whole(self.snapshot, self.described, self._nested[name], (hi, lo))
+
+
+class EntryTable(StateTable):
+    """A row per entry of a list, map or set, with its key's columns."""
+
+    def _schema(self) -> pa.Schema:
+        collection = next(c for c in self.described.collections if c.name == self.state)
+        layout = self.described.tables[self.state].schema
+        taken = set(self.keys)
+        # A key column that is called as the entry's own keeps its name.
+        self.own = {
+            (name if name not in taken else f"{self.state}_{name}"): name
+            for name in collection.columns
+        }
+        own = [pa.field(shown, layout.field(name).type) for shown, name in self.own.items()]
+        return pa.schema([*self.described.key_schema, *own])
+
+    def _scan(self, columns: list[str], groups: Int64Array) -> Iterator[pa.RecordBatch]:
+        replica = self.snapshot.replica(self.described, self.state, groups)
+        for rows in scan(replica, groups, self._needs(columns)):
+            yield self._made(columns, rows)
+
+    def _find(self, columns: list[str], keys: Fingerprints) -> pa.RecordBatch:
+        replica = _followed(self, self.state, keys)
+        addresses, _ = replica.entries(*keys)
+        return self._made(columns, gathered(replica, addresses, self._needs(columns)))
+
+    def _needs(self, columns: list[str]) -> list[str]:
+        needs = [self.own[name] for name in columns if name in self.own]
+        needs += [OWNER_HI, OWNER_LO]
+        if EXPIRES in self.described.tables[self.state].schema.names:
+            needs.append(EXPIRES)
+        return needs
+
+    def _made(self, columns: list[str], rows: pa.RecordBatch) -> pa.RecordBatch:
+        sweep = self.described.sweep(self.state, self.snapshot.moment)
+        over = sweep(rows) if sweep is not None else None
+        if over is not None and over.any():
+            rows = rows.filter(pa.array(~over))
+        own = {name: rows.column(self.own[name]) for name in columns if name in self.own}
+        return self._batch(columns, _with_owners(self, columns, rows, own))
+
+
+class TimerTable(StateTable):
+    """A row per timer that is set, with its key's columns."""
+
+    NAME = "timers"
+
+    def _schema(self) -> pa.Schema:
+        fields = [
+            pa.field("clock", pa.string()),
+            pa.field("timer", pa.string()),
+            pa.field("label", pa.string()),
+            pa.field("fires_at", pa.timestamp("us", "UTC")),
+        ]
+        return pa.schema([*self.described.key_schema, *fields])
+
+    def _scan(self, columns: list[str], groups: Int64Array) -> Iterator[pa.RecordBatch]:
+        for table in self.described.timers:
+            replica = self.snapshot.replica(self.described, table, groups)
+            for rows in scan(replica, groups, _TIMER_NEEDS):
+                yield self._made(columns, table, rows)
+
+    def _find(self, columns: list[str], keys: Fingerprints) -> pa.RecordBatch:
+        found = []
+        for table in self.described.timers:
+            replica = _followed(self, table, keys)
+            addresses, _ = replica.entries(*keys)
+            found.append(self._made(columns, table, gathered(replica, addresses, _TIMER_NEEDS)))
+        return pa.concat_batches(found)
+
+    def _made(self, columns: list[str], table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        clock = table.rpartition(".")[2]
+        own = {
+            "clock": pa.array([clock] * rows.num_rows, pa.string()),
+            "timer": rows.column("timer"),
+            "label": rows.column("label"),
+            "fires_at": rows.column("time")
+            .cast(pa.timestamp("us"))
+            .cast(pa.timestamp("us", "UTC")),
+        }
+        return self._batch(columns, _with_owners(self, columns, rows, own))
+
+
+_TIMER_NEEDS = [OWNER_HI, OWNER_LO, "timer", "label", "time"]
+
+
+class SharedTable(StateTable):
+    """A broadcast state's entries, or what each shard has of a task state."""
+
+    def _schema(self) -> pa.Schema:
+        return self.described.tables[self.state].schema
+
+    @property
+    def keys(self) -> list[str]:
+        return []
+
+    @property
+    def can_find(self) -> bool:
+        return False
+
+    def _scan(self, columns: list[str], groups: Int64Array) -> Iterator[pa.RecordBatch]:
+        replica = self.snapshot.replica(self.described, self.state, groups)
+        for rows in scan(replica, groups, [HI, *(c for c in columns if c != KEY_GROUP)]):
+            groups_column = {KEY_GROUP: self._groups(_words(rows, HI))}
+            yield self._batch(columns, [groups_column.get(c) or rows.column(c) for c in columns])
+
+
+def tables(snapshot: Snapshot, operator: str) -> dict[str, StateTable]:
+    """All tables of an operator by state; the main one is called ""."""
+    described = snapshot.described(operator)
+    found: dict[str, StateTable] = {MAIN: MainTable(snapshot, described)}
+    entries = {collection.name for collection in described.collections}
+    shared = set(described.shared)
+    for spec in described.states:
+        name = spec["name"]
+        if name in entries:
+            found[name] = EntryTable(snapshot, described, name)
+        elif name in shared:
+            found[name] = SharedTable(snapshot, described, name)
+    if described.timers and TimerTable.NAME not in found:
+        found[TimerTable.NAME] = TimerTable(snapshot, described, TimerTable.NAME)
+    return found
+
+
+_NONE: Int64Array = np.empty(0, np.int64)
+
+
+def _followed(table: StateTable, stored: str, keys: Fingerprints) -> Replica:
+    """The replica of a table with the key groups of some keys."""
+    groups = np.unique(groups_of(keys[0], table.snapshot.trail.key_groups))
+    return table.snapshot.replica(table.described, stored, groups)
+
+
+def _with_owners(
+    table: StateTable, columns: list[str], rows: pa.RecordBatch, own: dict[str, Any]
+) -> list[pa.Array]:
+    """A row's own columns, and those of the key it belongs to."""
+    hi, lo = _words(rows, OWNER_HI), _words(rows, OWNER_LO)
+    keys = [name for name in columns if name in table.keys]
+    if keys:
+        main = _followed(table, MAIN, (hi, lo))
+        own |= dict(zip(keys, main.gather(main.find(hi, lo), keys), strict=True))
+    if KEY_GROUP in columns:
+        own[KEY_GROUP] = table._groups(hi)
+    return [own[name] for name in columns]
+
+
+def _whole(
+    snapshot: Snapshot, described: Described, collection: Collection, keys: Fingerprints
+) -> pa.Array:
+    """The collections of some keys, each as one value."""
+    hi, lo = keys
+    groups = np.unique(groups_of(hi, snapshot.trail.key_groups))
+    replica = snapshot.replica(described, collection.name, groups)
+    addresses, offsets = replica.entries(hi, lo)
+    sweep = described.sweep(collection.name, snapshot.moment)
+    needs = list(collection.columns)
+    if sweep is not None:
+        needs.append(EXPIRES)
+    if collection.kind != "list":
+        needs += [HI, LO]
+    rows = gathered(replica, addresses, needs)
+    owner = np.repeat(np.arange(len(hi)), np.diff(offsets))
+    over = sweep(rows) if sweep is not None else None
+    if over is not None and over.any():
+        rows, owner = rows.filter(pa.array(~over)), owner[~over]
+    # How rows lie in pages depends on what was merged when. What a user sees must not.
+    if collection.kind == "list":
+        order = np.lexsort((rows.column("position").to_numpy(), owner))
+    else:
+        order = np.lexsort((_words(rows, LO), _words(rows, HI), owner))
+    rows = rows.take(pa.array(order))
+    ends = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(hi)))))
+    cuts = pa.array(ends.astype(np.int32))
+    if collection.kind == "map":
+        keys, items = rows.column("key"), rows.column("value")
+        return pa.MapArray.from_arrays(cuts, keys, items).cast(collection.type)
+    return pa.ListArray.from_arrays(cuts, rows.column(collection.columns[-1]))
+
+
+def _words(rows: pa.RecordBatch, name: str) -> UInt64Array:
+    found: UInt64Array = rows.column(name).to_numpy(zero_copy_only=False)
+    return found

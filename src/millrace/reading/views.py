@@ -1,0 +1,162 @@
+"""Views: results of queries on state that are kept up to date while a query runs.
+
+A thread of the driver refreshes those that are due after an epoch, so epochs do not wait for views.
+If epochs are faster than a view, it skips some: a result is always whole, and says of which epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+
+import pyarrow as pa
+
+from millrace.errors import InvalidNameError, MillraceError, UnknownViewError, UsageError
+from millrace.ids import Epoch
+from millrace.log.store import Store
+from millrace.reading import results
+from millrace.reading.reader import Reader
+from millrace.reading.results import ViewResult
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+
+_log = logging.getLogger("millrace")
+
+
+class View:
+    """A result that is kept up to date while its query runs."""
+
+    def __init__(self, name: str, sql: str, every: int, store: Store) -> None:
+        self.name = name
+        self.sql = sql
+        self.every = every
+        self._store = store
+        self._done = threading.Condition()
+        self._result: ViewResult | None = None
+        self.error: MillraceError | None = None
+        """Why the last refresh failed, if it did."""
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch of the result; 0 before the first."""
+        return self._result.epoch if self._result is not None else Epoch(0)
+
+    def result(self) -> pa.Table:
+        """The newest result."""
+        with self._done:
+            if self.error is not None:
+                raise self.error
+            if self._result is None:
+                raise UnknownViewError(
+                    f"view {self.name!r} has no result yet: the query has committed no epoch."
+                )
+            return self._result.rows
+
+    def wait(self, epoch: int, timeout: float = 60.0) -> pa.Table:
+        """The result once it is of an epoch or of a later one."""
+        with self._done:
+            done = self._done.wait_for(lambda: self.epoch >= epoch or self.error, timeout)
+            if not done:
+                raise UnknownViewError(
+                    f"view {self.name!r} is at epoch {self.epoch}, not at {epoch}, after "
+                    f"{timeout:g} s."
+                )
+        return self.result()
+
+    def is_due(self, epoch: Epoch) -> bool:
+        return self.epoch == 0 or epoch - self.epoch >= self.every
+
+    def refresh(self, reader: Reader, epoch: Epoch) -> None:
+        """Take the result at an epoch, or at a later one."""
+        try:
+            epoch, rows = reader.sql_at(self.sql, epoch)
+            result = ViewResult(self.name, epoch, self.sql, rows)
+            results.write(self._store, result)
+            error = None
+        except MillraceError as failed:
+            error = failed
+            if self.error is None:
+                _log.warning("view %r was not refreshed: %s", self.name, failed)
+        with self._done:
+            self.error = error
+            if error is None:
+                self._result = result
+            self._done.notify_all()
+
+    def __repr__(self) -> str:
+        return f"<View {self.name} epoch={self.epoch}>"
+
+
+class Views:
+    """The views of a running query."""
+
+    def __init__(self, reader: Reader, store: Store) -> None:
+        self._reader = reader
+        self._store = store
+        self._views: dict[str, View] = {}
+        self._changed = threading.Condition()
+        self._epoch = Epoch(0)
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def add(self, name: str, sql: str, every: int, epoch: Epoch) -> View:
+        """Keep a result up to date from now on; refuses what cannot be run."""
+        if not _NAME.fullmatch(str(name)):
+            raise InvalidNameError(
+                f"{name!r} cannot be a view's name: use letters, digits and '_', at most 63, "
+                "beginning with a letter."
+            )
+        if type(every) is not int or every < 1:
+            raise UsageError(f"every={every!r}: it must be a number of epochs, 1 or more.")
+        view = View(name, sql, every, self._store)
+        if epoch:
+            view.refresh(self._reader, epoch)
+            if view.error is not None:
+                raise view.error
+        else:
+            # Nothing is there to be shown yet, but what cannot be run is told now.
+            self._reader.sql(sql)
+        with self._changed:
+            self._views[name] = view
+            self._epoch = max(self._epoch, epoch)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="millrace-views", daemon=True
+                )
+                self._thread.start()
+        return view
+
+    def get(self, name: str) -> View:
+        if name not in self._views:
+            known = ", ".join(map(repr, self._views)) or "none"
+            raise UnknownViewError(f"this query has no view {name!r}; its views are: {known}.")
+        return self._views[name]
+
+    def after_epoch(self, epoch: Epoch) -> None:
+        """An epoch was committed."""
+        with self._changed:
+            self._epoch = epoch
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        tried = Epoch(0)
+        while True:
+            with self._changed:
+                # What fails is tried again after the next epoch, not at once.
+                self._changed.wait_for(lambda: self._closed or self._epoch > tried)  # noqa: B023
+                tried = self._epoch
+                due = [view for view in self._views.values() if view.is_due(tried)]
+                closed = self._closed
+            for view in due:
+                view.refresh(self._reader, tried)
+            if closed:
+                return
+
+    def close(self) -> None:
+        """Refresh what is due a last time, and stop."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(timeout=30)

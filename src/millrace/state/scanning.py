@@ -1,0 +1,92 @@
+"""Reading whole key groups of a replica, a page at a time and only the columns that are wanted.
+
+A page of the base that nothing has changed since is handed out as it is mapped. Where rows of it
+were superseded, the wanted columns are copied without those, a page at a time; rows beside the base
+are gathered. Which row comes where depends on what was merged when: readers must not care.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.state.columns import ROW_MASK
+from millrace.state.replica import Replica
+
+Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
+
+ROWS = 32768
+"""Rows beside the base are handed out together, up to about so many."""
+
+AHEAD = 16
+"""Key groups that are made ready together."""
+
+
+def scan(replica: Replica, groups: Int64Array, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of some key groups; the replica must have followed them."""
+    schema = pa.schema([replica.schema.field(name) for name in names])
+    beside: list[UInt64Array] = []
+    waiting = 0
+    for run in _runs(replica, groups):
+        gone: list[UInt64Array] = []
+        for group in run.groups:
+            superseded, changed = replica.changed(group)
+            gone.append(superseded)
+            beside.append(changed)
+            waiting += len(changed)
+        if run.rows:
+            arrays = [replica.column(run.chunk, name).slice(run.first, run.rows) for name in names]
+            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+            dead = np.concatenate(gone)
+            if len(dead):
+                counts = np.ones(run.rows, np.bool_)
+                counts[(dead & np.uint64(ROW_MASK)).astype(np.int64) - run.first] = False
+                batch = batch.filter(pa.array(counts))
+            if batch.num_rows:
+                yield batch
+        if waiting >= ROWS:
+            yield gathered(replica, np.concatenate(beside), names)
+            beside, waiting = [], 0
+    if waiting:
+        yield gathered(replica, np.concatenate(beside), names)
+
+
+def gathered(replica: Replica, addresses: UInt64Array, names: Sequence[str]) -> pa.RecordBatch:
+    """Rows at some addresses."""
+    schema = pa.schema([replica.schema.field(name) for name in names])
+    return pa.RecordBatch.from_arrays(replica.gather(addresses, list(names)), schema=schema)
+
+
+class _Run:
+    """Neighbouring key groups whose base rows follow each other in one page."""
+
+    def __init__(self, group: int, chunk: int, first: int, rows: int) -> None:
+        self.groups = [group]
+        self.chunk = chunk
+        self.first = first
+        self.rows = rows
+
+    def takes(self, chunk: int, first: int, rows: int) -> bool:
+        return rows == 0 or (chunk == self.chunk and first == self.first + self.rows)
+
+
+def _runs(replica: Replica, groups: Int64Array) -> Iterator[_Run]:
+    run: _Run | None = None
+    for number, group in enumerate(groups.tolist()):
+        if number % AHEAD == 0:
+            # Not all at once: the first rows are there before the last page is looked at.
+            replica.touch(groups[number : number + AHEAD])
+        chunk, first, rows = replica.base_slice(group)
+        if run is not None and run.rows and run.takes(chunk, first, rows):
+            run.groups.append(group)
+            run.rows += rows
+            continue
+        if run is not None:
+            yield run
+        run = _Run(group, chunk, first, rows)
+    if run is not None:
+        yield run
