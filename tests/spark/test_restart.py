@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime as dt
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -229,3 +231,46 @@ def test_a_removed_operator_is_refused(
     with pytest.raises(OperatorSetChangedError, match="no longer has 'second'"):
         run(totals(mr.stream(folder.stream(spark)), n=mr.count()), tmp_path / "l")
     assert support.files_of(tmp_path / "l") == before
+
+
+class Alarms(mr.Processor):
+    """Counts, and says so once more after a while without rows."""
+
+    n = mr.Value("long", default=0)
+    quiet = mr.ProcessingTimeTimer()
+
+    def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Iterator[Any]:
+        self.n.set(self.n.get() + len(rows))
+        self.quiet.set(ctx.processing_time + dt.timedelta(milliseconds=1))
+        yield (key.k, self.n.get(), "rows")
+
+    def on_timer(self, key: Any, timer: mr.Timer, ctx: mr.Context) -> Iterator[Any]:
+        yield (key.k, self.n.get(), "quiet")
+
+
+def test_timers_with_one_trigger_after_another(spark: SparkSession, tmp_path: Path) -> None:
+    """A query with timers has a heartbeat besides its input, with every trigger alike."""
+    folder = support.Folder(tmp_path / "in", "k string")
+    outputs: support.Outputs = {}
+    alarms = (
+        mr.stream(folder.stream(spark))
+        .key_by("k")
+        .process(Alarms(), "k string, n long, why string", name="alarms")
+        .for_each_batch(support.record(outputs))
+    )
+    location = str(tmp_path / "location")
+    for trigger in ("available_now", "100 milliseconds", "available_now", None):
+        folder.drop([("a",), ("b",)])
+        query = alarms.start(location, parallelism=2, trigger=trigger)
+        if trigger == "available_now":
+            assert query.await_termination(60)
+        else:
+            query.process_all_available()
+            query.stop()
+    said = [tuple(row.values()) for t in outputs.values() for row in t.to_pylist()]
+    every = {(k, n) for k in "ab" for n in (1, 2, 3, 4)}
+    assert {row[:2] for row in said if row[2] == "rows"} == every
+    # A count that rows of the next run changed before its timer was looked at did not stay quiet.
+    assert {row[:2] for row in said if row[2] == "quiet"} <= every
+    assert len(said) > len(every)
+    assert len(said) == len(set(said))

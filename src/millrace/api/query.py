@@ -338,8 +338,9 @@ def start_query(
         path.sink.open(spark, journal.identity.query, path.schema)
     times = _BatchTimes(spark)
     runner = EpochRunner(spark, journal, pipeline, assignments, options, places, times)
-    ends_by_itself = bool({"availableNow", "once"} & trigger_options.keys())
-    beats = any(op.runs_without_rows for op in pipeline.operators) and not ends_by_itself
+    # With every trigger, although a run that ends by itself could do without: Spark refuses to go on
+    # from a checkpoint with another number of sources.
+    beats = any(op.runs_without_rows for op in pipeline.operators)
     source = unite(source, pipeline.sides)
     if beats:
         source = with_heartbeat(source)
