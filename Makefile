@@ -51,7 +51,7 @@ report: $(STAMP) ## make the pages about benchmarks of bench/results
 	@$(BIN)/millrace bench report --readme README.md
 
 lock: $(STAMP) ## resolve requirements.lock anew
-	@$(BIN)/uv pip compile pyproject.toml --extra bench --extra dev --extra docs --universal --python-version 3.11 \
+	@$(BIN)/uv pip compile pyproject.toml --extra bench --extra dev --extra docs --extra serve --universal --python-version 3.11 \
 	  --upgrade --quiet --no-header --no-emit-index-url --no-emit-find-links --no-annotate \
 	  --output-file requirements.lock
 

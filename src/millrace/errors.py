@@ -118,6 +118,18 @@ class UnknownOperatorError(LocationError):
     """The location has no operator of this name."""
 
 
+class UnknownStateError(LocationError):
+    """The operator has no state of this name."""
+
+
+class KeyColumnsError(UsageError):
+    """A look-up lacks key columns, has others, or has values that are not of their types."""
+
+
+class TokenRequiredError(UsageError):
+    """A server was to be reached from other machines without a token."""
+
+
 class CorruptionError(MillraceError):
     """Stored bytes are not what was written."""
 

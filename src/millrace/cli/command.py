@@ -22,6 +22,7 @@ COMMANDS = {
         "millrace.cli.reconfigure:rescale",
         "Change the number of shards of a running query.",
     ),
+    "serve": ("millrace.serve.command:serve", "Answer look-ups in a location's state."),
     "bench": ("millrace.cli.bench:bench", "Measure Millrace beside Spark."),
     "check": ("millrace.cli.location:check", "Read a whole location; say what is damaged."),
     "ui": ("millrace.cli.ui:ui", "Serve the live page of a location."),

@@ -1,0 +1,1 @@
+"""State on the move between locations: written as a whole, exported, imported."""

@@ -1,0 +1,232 @@
+"""Look-ups in a replica that is kept warm by following the log.
+
+Invariant: every answer is from one committed epoch, and says which. There are two generations of
+replicas: look-ups read the front one, and a thread brings the back one to the newest epoch and
+swaps them, so that a look-up never waits for an epoch to be taken in. The generation that went
+to the back is changed only when the last look-up in it has ended.
+
+`staleness_ms` of an answer is how long ago it was last known that no newer epoch was committed. It
+is an upper bound, for it grows while nobody looks and while a newer epoch is being taken in.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace import clock
+from millrace.errors import MillraceError, UnknownEpochError, UnknownOperatorError
+from millrace.ids import Epoch, OperatorName
+from millrace.log import Journal, Trail, open_store
+from millrace.log.manifest import manifest_path
+from millrace.serve.tables import BoolArray, OperatorTables
+
+POLL_SECONDS = 0.05
+"""How often the log is asked for a new epoch."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Which epoch an answer is from."""
+
+    epoch: Epoch
+    committed_ms: int
+    """When the epoch was committed, in milliseconds since 1970."""
+    staleness_ms: float
+    """No epoch that was committed longer ago than this is missing."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows in the order of the keys asked for."""
+
+    standing: Standing
+    rows: pa.RecordBatch
+    found: BoolArray
+
+
+class _Generation:
+    """The replicas of all operators at one epoch, and how many look-ups are in them."""
+
+    def __init__(self) -> None:
+        self.operators: dict[OperatorName, OperatorTables] = {}
+        self.epoch = Epoch(0)
+        self.committed_ms = 0
+        self._readers = 0
+        self._changed = threading.Condition()
+
+    def enter(self) -> None:
+        with self._changed:
+            self._readers += 1
+
+    def leave(self) -> None:
+        with self._changed:
+            self._readers -= 1
+            if not self._readers:
+                self._changed.notify_all()
+
+    def wait_unread(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._readers)
+
+    def follow(self, journal: Journal, trail: Trail) -> None:
+        """Bring all operators to the trail's version."""
+        operators = {}
+        for name, spec in trail.specs.items():
+            tables = self.operators.get(name)
+            if tables is None or tables.spec != spec:
+                tables = OperatorTables(journal.store, name, spec, trail.key_groups)
+            tables.follow(trail)
+            operators[name] = tables
+        self.operators = operators
+        self.epoch = trail.epoch
+        self.committed_ms = trail.time_ms
+
+
+class Lookups:
+    """Look-ups in the newest state of a location."""
+
+    def __init__(self, location: str, poll_seconds: float = POLL_SECONDS) -> None:
+        self._journal = Journal.open(open_store(location))
+        self._poll_seconds = poll_seconds
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._front, self._back = _Generation(), _Generation()
+        self._swap = threading.Lock()
+        self._trail = self._journal.trail(Epoch(0))
+        self._checked = clock.stopwatch()
+        self.failure: str | None = None
+        """Why the log cannot be followed at present, if so."""
+        self.refresh()
+
+    @property
+    def location(self) -> str:
+        return self._journal.store.url
+
+    def start(self) -> None:
+        """Follow the log from now on, in a thread of its own."""
+        self._thread = threading.Thread(target=self._run, name="millrace-follow", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> Lookups:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def is_following(self) -> bool:
+        """Whether new epochs are taken in by themselves."""
+        return self._thread is not None and self._thread.is_alive() and self.failure is None
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._poll_seconds):
+            try:
+                self.refresh()
+                self.failure = None
+            except MillraceError as error:
+                # The front generation still answers, and every answer says how stale it is; a
+                # store that fails for a while must not end the server.
+                self.failure = str(error)
+
+    def refresh(self) -> Epoch:
+        """Take in what has been committed since; returns the epoch that answers are from now."""
+        while True:
+            asked = clock.stopwatch()
+            if not self._advance():
+                self._checked = asked
+                return self._front.epoch
+            self._back.wait_unread()
+            try:
+                self._back.follow(self._journal, self._trail)
+            except BaseException:
+                # What is half-way is not shown, and starts over.
+                self._back = _Generation()
+                raise
+            with self._swap:
+                self._front, self._back = self._back, self._front
+                self._checked = asked
+
+    def _advance(self) -> bool:
+        """Bring the trail to the newest epoch; whether that is not the one in front."""
+        self._journal.catch_up(self._trail)
+        at = self._trail.epoch
+        if not at or self._journal.store.size(manifest_path(at)) is None:
+            # Nothing followed yet, or forgotten before it could be followed further.
+            self._trail = self._journal.trail(self._journal.head())
+        return self._trail.epoch != self._front.epoch
+
+    def _enter(self) -> tuple[_Generation, Standing]:
+        """The front generation, which stays as it is until it is left, and its standing."""
+        with self._swap:
+            generation, checked = self._front, self._checked
+            generation.enter()
+        stale = (clock.stopwatch() - checked) * 1000
+        standing = Standing(generation.epoch, generation.committed_ms, round(stale, 1))
+        return generation, standing
+
+    def standing(self) -> Standing:
+        generation, standing = self._enter()
+        generation.leave()
+        self._check(standing.epoch)
+        return standing
+
+    def _check(self, epoch: Epoch) -> None:
+        if not epoch:
+            raise UnknownEpochError(
+                f"{self.location} has no committed epoch yet. Start its query, or wait for its "
+                "first epoch."
+            )
+
+    def operators(self) -> dict[str, OperatorTables]:
+        """What can be looked up, by operator; for their types, not to look up in."""
+        front = self._front
+        self._check(front.epoch)
+        return {str(name): tables for name, tables in front.operators.items()}
+
+    def operator(self, name: str) -> OperatorTables:
+        front = self._front
+        self._check(front.epoch)
+        return self._tables(front, name)
+
+    def look_up(
+        self, operator: str, keys: dict[str, pa.Array], states: Sequence[str] | None = None
+    ) -> Answer:
+        """The state of some keys, all at one epoch.
+
+        `keys` has a column for each key column. `states` chooses what is shown: values, and lists,
+        maps and sets, whole; without it, all values.
+        """
+        generation, standing = self._enter()
+        try:
+            self._check(standing.epoch)
+            tables = self._tables(generation, operator)
+            rows, found = tables.find(tables.arrays(keys), states)
+        finally:
+            generation.leave()
+        return Answer(standing, rows, found)
+
+    def _tables(self, generation: _Generation, name: str) -> OperatorTables:
+        tables = generation.operators.get(OperatorName(name))
+        if tables is None:
+            known = ", ".join(map(repr, sorted(generation.operators))) or "none"
+            raise UnknownOperatorError(
+                f"there is no operator {name!r}; {self.location} has {known} at epoch "
+                f"{generation.epoch}."
+            )
+        return tables
+
+    @property
+    def heap_bytes(self) -> int:
+        """Memory of both generations' indexes."""
+        sides = (self._front, self._back)
+        return sum(t.heap_bytes for side in sides for t in list(side.operators.values()))

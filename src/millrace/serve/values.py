@@ -1,0 +1,177 @@
+"""Keys and values as JSON, and keys as text in a URL.
+
+What JSON lacks becomes text, as Spark's own JSON has it: decimals with all their digits, times in
+ISO 8601, binary as base64, and NaN and the infinities by their names. Maps with text for keys are
+objects; other maps are lists of pairs.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import decimal
+import functools
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.errors import KeyColumnsError, StateTypeError
+from millrace.processors.convert import to_arrow
+
+Convert = Callable[[Any], Any]
+
+
+@functools.lru_cache(maxsize=1024)
+def to_json(data_type: pa.DataType) -> Convert | None:
+    """What turns a value into one that JSON has; None if nothing needs to be done."""
+    if pa.types.is_floating(data_type):
+        return _number
+    if pa.types.is_decimal(data_type):
+        return str
+    if pa.types.is_timestamp(data_type):
+        return _moment
+    if pa.types.is_date(data_type) or pa.types.is_time(data_type):
+        return lambda value: value.isoformat()
+    if pa.types.is_duration(data_type):
+        return lambda value: value // dt.timedelta(microseconds=1)
+    if pa.types.is_binary(data_type):
+        return lambda value: base64.b64encode(value).decode()
+    if pa.types.is_struct(data_type):
+        fields = [(f.name, _optional(to_json(f.type))) for f in data_type]
+        return lambda value: {name: convert(value[name]) for name, convert in fields}
+    if pa.types.is_map(data_type):
+        return _map(data_type)
+    if pa.types.is_list(data_type):
+        element = to_json(data_type.value_type)
+        if element is None:
+            return None
+        each = _optional(element)
+        return lambda value: [each(e) for e in value]
+    return None
+
+
+def _map(data_type: pa.DataType) -> Convert:
+    key = _optional(to_json(data_type.key_type))
+    item = _optional(to_json(data_type.item_type))
+    if pa.types.is_string(data_type.key_type):
+        return lambda value: {k: item(v) for k, v in value}
+    return lambda value: [[key(k), item(v)] for k, v in value]
+
+
+def _optional(convert: Convert | None) -> Convert:
+    if convert is None:
+        return lambda value: value
+    return lambda value: None if value is None else convert(value)
+
+
+def _number(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+def _moment(value: dt.datetime) -> str:
+    return value.isoformat().replace("+00:00", "Z")
+
+
+def rows_to_json(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows as JSON objects."""
+    listed: list[dict[str, Any]] = rows.to_pylist()
+    for field in rows.schema:
+        convert = to_json(field.type)
+        if convert is not None:
+            for row in listed:
+                if row[field.name] is not None:
+                    row[field.name] = convert(row[field.name])
+    return listed
+
+
+def key_from_text(text: str, field: pa.Field) -> pa.Array:
+    """A key column's value from a URL; of nested types, it is JSON."""
+    if pa.types.is_string(field.type):
+        return pa.array([text], field.type)
+    if pa.types.is_nested(field.type):
+        try:
+            return keys_from_json([json.loads(text)], field)
+        except json.JSONDecodeError as error:
+            raise _misfit(field, text, f"it is not JSON: {error}") from error
+    value: Any = text
+    if pa.types.is_boolean(field.type):
+        if text not in ("true", "false"):
+            raise _misfit(field, text, "use true or false")
+        value = text == "true"
+    elif pa.types.is_integer(field.type) or pa.types.is_duration(field.type):
+        try:
+            value = int(text)
+        except ValueError as error:
+            raise _misfit(field, text, "it is not a whole number") from error
+    return keys_from_json([value], field)
+
+
+def keys_from_json(values: list[Any], field: pa.Field) -> pa.Array:
+    """A key column from JSON values."""
+    try:
+        return to_arrow([_parsed(v, field.type) for v in values], field.type, field.name)
+    except (StateTypeError, ValueError, TypeError, ArithmeticError, binascii.Error) as error:
+        wrong = next(v for v in values if _is_wrong(v, field))
+        raise _misfit(field, wrong, str(error)) from error
+
+
+def _is_wrong(value: Any, field: pa.Field) -> bool:
+    try:
+        to_arrow([_parsed(value, field.type)], field.type, field.name)
+    except (StateTypeError, ValueError, TypeError, ArithmeticError, binascii.Error):
+        return True
+    return False
+
+
+def _misfit(field: pa.Field, value: Any, why: str) -> KeyColumnsError:
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    return KeyColumnsError(f"key column {field.name!r} is {field.type}, and {shown} is not: {why}.")
+
+
+def _parsed(value: Any, data_type: pa.DataType) -> Any:
+    """The inverse of `to_json`."""
+    if value is None:
+        return None
+    if pa.types.is_floating(data_type):
+        return float(value) if isinstance(value, str) else value
+    if pa.types.is_decimal(data_type):
+        # A JSON number went through a float: its shortest text is what was meant.
+        return decimal.Decimal(str(value))
+    if pa.types.is_timestamp(data_type):
+        return _instant(value, data_type.tz is not None)
+    if pa.types.is_date(data_type):
+        return dt.date.fromisoformat(value)
+    if pa.types.is_time(data_type):
+        return dt.time.fromisoformat(value)
+    if pa.types.is_duration(data_type):
+        return dt.timedelta(microseconds=value)
+    if pa.types.is_binary(data_type):
+        return base64.b64decode(value, validate=True)
+    if pa.types.is_struct(data_type):
+        if not isinstance(value, dict):
+            raise TypeError("a struct is an object")
+        unknown = sorted(set(value) - {f.name for f in data_type})
+        if unknown:
+            raise TypeError(f"it has no field {unknown[0]!r}")
+        return {f.name: _parsed(value.get(f.name), f.type) for f in data_type}
+    if pa.types.is_list(data_type):
+        if not isinstance(value, list):
+            raise TypeError("an array is a list")
+        return [_parsed(v, data_type.value_type) for v in value]
+    return value
+
+
+def _instant(value: Any, zoned: bool) -> dt.datetime:
+    moment = dt.datetime.fromisoformat(value)
+    if not zoned:
+        if moment.tzinfo is not None:
+            raise ValueError("it has a time zone, and the column has none")
+        return moment
+    return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)

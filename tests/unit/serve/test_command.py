@@ -1,0 +1,81 @@
+"""`millrace serve`: what it refuses, and that it serves until it is told to stop."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from tests.unit.serve.counting import Counting
+
+from millrace.cli import main
+from millrace.errors import TokenRequiredError
+from millrace.serve.command import check_reach, read_token
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "millrace.example"])
+def test_other_machines_need_a_token(host: str) -> None:
+    with pytest.raises(TokenRequiredError, match="a token is needed"):
+        check_reach(host, None)
+    check_reach(host, "s3cret")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_needs_none(host: str) -> None:
+    check_reach(host, None)
+
+
+def test_where_the_token_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_TOKEN", "from-environment")
+    assert read_token(None) == "from-environment"
+    file = tmp_path / "token"
+    file.write_text("from-file\n")
+    assert read_token(file) == "from-file"
+    file.write_text("\n")
+    with pytest.raises(TokenRequiredError, match="is empty"):
+        read_token(file)
+    monkeypatch.setenv("MILLRACE_TOKEN", "")
+    assert read_token(None) is None
+
+
+def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MILLRACE_TOKEN", raising=False)
+    nowhere = CliRunner().invoke(main, ["serve", str(tmp_path)])
+    assert (nowhere.exit_code, "is not a Millrace location" in nowhere.output) == (1, True)
+    Counting(str(tmp_path / "location"))
+    open_host = ["serve", str(tmp_path / "location"), "--host", "0.0.0.0"]
+    exposed = CliRunner().invoke(main, open_host)
+    assert (exposed.exit_code, "a token is needed" in exposed.output) == (1, True)
+    half = CliRunner().invoke(main, ["serve", str(tmp_path), "--tls-cert", __file__])
+    assert half.exit_code == 2
+
+
+def test_it_serves_and_stops(tmp_path: Path) -> None:
+    counting = Counting(str(tmp_path))
+    counting.epoch({"a": (1, 5)})
+    command = [sys.executable, "-m", "millrace.cli", "serve", str(tmp_path)]
+    process = subprocess.Popen(
+        [*command, "--port", "0", "--flight-port", "0"], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    try:
+        told = [process.stderr.readline() for _ in range(3)]
+        port = re.search(r"http://127\.0\.0\.1:(\d+)/docs", told[1])
+        assert port, told
+        assert "grpc://127.0.0.1:" in told[2]
+        base = f"http://127.0.0.1:{port[1]}"
+        assert httpx.get(f"{base}/v1/totals?k=a").json()["row"]["total"] == 5
+        counting.epoch({"a": (1, 5)})
+        while httpx.get(f"{base}/v1/totals?k=a").json()["epoch"] < 2:
+            assert process.poll() is None
+        assert httpx.get(f"{base}/v1/totals?k=a").json()["row"]["total"] == 10
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) in (0, -signal.SIGTERM)
+    finally:
+        process.kill()
+        process.stderr.close()
