@@ -22,6 +22,7 @@ ORDER = (
     "rescale",
     "recovery",
     "query",
+    "serve",
     "latency",
 )
 FIELDS = ("name", "equal", "figures", "ratios", "bars", "machine", "versions", "date")
@@ -48,6 +49,12 @@ ABOUT = {
     "state-types": (
         "Each kind of state by itself, on the state layer without Spark: "
         "[the tables and the plot](state-types.md)."
+    ),
+    "serve": (
+        "`millrace serve` on one core, and a client on another that asks for keys drawn uniformly: "
+        "one question at a time, several at a time, batches over Arrow Flight, and while epochs "
+        "are committed. `epoch_visible_ms` is the longest time from an epoch's commit to the first "
+        "answer from it."
     ),
 }
 

@@ -419,6 +419,31 @@ def placement_command(
     sys.exit(_execute("placement", lambda w, s: placement.run(options, w, s), json_path, keep))
 
 
+@bench.command("serve")
+@json_option
+@quick_option
+@click.option("--keys", type=Size(), default="1m", show_default=True, help="Size of the state.")
+@click.option("--seconds", type=float, default=8.0, show_default=True, help="For each load.")
+@click.option("--batch", type=Size(), default="10k", show_default=True, help="Keys per batch.")
+@keep_option
+def serve_command(
+    json_path: Path | None, quick: bool, keys: int, seconds: float, batch: int, keep: Path | None
+) -> None:
+    """Look-ups of a server on one core: over HTTP, over Arrow Flight, and while epochs come in.
+
+    \b
+    Examples:
+      millrace bench serve --quick
+      millrace bench serve --json serve.json
+      millrace bench serve --keys 5m --batch 1k
+    """
+    from millrace.bench import serve
+
+    options = serve.Options(keys=keys, seconds=seconds, batch=batch)
+    options = options.quick() if quick else options
+    sys.exit(_execute("serve", lambda w, s: serve.run(options, w, s), json_path, keep))
+
+
 @bench.command("all")
 @quick_option
 @click.option(
@@ -442,17 +467,18 @@ def all_command(quick: bool, out: Path) -> None:
         python,
         recovery,
         rescale,
+        serve,
         state_types,
         throughput,
     )
 
     speed, size, programs = throughput.Options(), growth.Options(), python.Options()
-    kinds, staying = state_types.Options(), placement.Options()
+    kinds, staying, asking = state_types.Options(), placement.Options(), serve.Options()
     moving = rescale.Options(timelines=_beside(out / "rescale.json"))
     killing = recovery.Options(timelines=_beside(out / "recovery.json"))
     if quick:
         speed, size, programs = speed.quick(), size.quick(), programs.quick()
-        kinds, staying = kinds.quick(), staying.quick()
+        kinds, staying, asking = kinds.quick(), staying.quick(), asking.quick()
         moving, killing = moving.quick(), killing.quick()
     runs: dict[str, Run] = {
         "throughput": lambda w, s: throughput.run(speed, w, s),
@@ -462,6 +488,7 @@ def all_command(quick: bool, out: Path) -> None:
         "rescale": lambda w, s: rescale.run(moving, w, s),
         "recovery": lambda w, s: recovery.run(killing, w, s),
         "placement": lambda w, s: placement.run(staying, w, s),
+        "serve": lambda w, s: serve.run(asking, w, s),
     }
     codes = [_execute(name, run, out / f"{name}.json", None) for name, run in runs.items()]
     sys.exit(max(codes))

@@ -160,6 +160,8 @@ def _listening(endpoint: Endpoint) -> Iterator[socket.socket]:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((endpoint.host, endpoint.http_port))
+            # Whoever connects as soon as the address is told waits, and is not refused.
+            bound.listen(1024)
         except OSError as error:
             raise Failure(
                 f"cannot listen at {endpoint.host}:{endpoint.http_port}: {error.strerror}. Choose "

@@ -20,6 +20,7 @@ from millrace.bench import (
     python,
     recovery,
     rescale,
+    serve,
     state_types,
     throughput,
 )
@@ -35,6 +36,7 @@ COMMANDS = {
     "rescale": rescale,
     "recovery": recovery,
     "placement": placement,
+    "serve": serve,
 }
 
 
