@@ -193,7 +193,7 @@ class Lane:
 
     async def ask(self, number: int | None, until: float = 0.0) -> list[float]:
         """So many questions, or as many as there are until a time; milliseconds of each."""
-        times = []
+        times: list[float] = []
         while number is None or len(times) < number:
             key = self._keys[self._at % len(self._keys)]
             self._at += 1

@@ -92,7 +92,7 @@ class Snapshot:
                 store, key_groups = self.journal.store, self.trail.key_groups
                 replica = Replica(store, layout.schema, key_groups, owned=layout.owned)
                 self._replicas[key] = replica
-            if replica.version != self.epoch or not np.isin(wanted, replica.held()).all():
+            if replica.version != self.epoch or not replica.holds(wanted):
                 both = np.union1d(replica.held(), wanted)
                 replica.follow(self.log(described.name, table), self.epoch, both)
             return replica

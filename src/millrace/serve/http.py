@@ -195,7 +195,7 @@ class App:
         operators = {
             name: {
                 "keys": [{"name": f.name, "type": str(f.type)} for f in tables.key_fields],
-                "states": [f.name for f in tables.schema(None)][len(tables.keys) :],
+                "states": tables.values,
                 "collections": list(tables.collections),
             }
             for name, tables in sorted(self._lookups.operators().items())

@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from millrace import clock
 from millrace.errors import MillraceError, UnknownEpochError, UnknownOperatorError
-from millrace.ids import Epoch, OperatorName
-from millrace.log import Journal, Trail, open_store
+from millrace.ids import Epoch
+from millrace.log import Journal, open_store
 from millrace.log.manifest import manifest_path
+from millrace.reading.snapshot import Snapshot
 from millrace.serve.tables import BoolArray, OperatorTables
 
 POLL_SECONDS = 0.05
@@ -52,9 +53,10 @@ class _Generation:
     """The replicas of all operators at one epoch, and how many look-ups are in them."""
 
     def __init__(self) -> None:
-        self.operators: dict[OperatorName, OperatorTables] = {}
+        self.operators: dict[str, OperatorTables] = {}
         self.epoch = Epoch(0)
         self.committed_ms = 0
+        self._snapshot: Snapshot | None = None
         self._readers = 0
         self._changed = threading.Condition()
 
@@ -72,18 +74,20 @@ class _Generation:
         with self._changed:
             self._changed.wait_for(lambda: not self._readers)
 
-    def follow(self, journal: Journal, trail: Trail) -> None:
-        """Bring all operators to the trail's version."""
-        operators = {}
-        for name, spec in trail.specs.items():
-            tables = self.operators.get(name)
-            if tables is None or tables.spec != spec:
-                tables = OperatorTables(journal.store, name, spec, trail.key_groups)
-            tables.follow(trail)
-            operators[name] = tables
-        self.operators = operators
-        self.epoch = trail.epoch
-        self.committed_ms = trail.time_ms
+    def follow(self, journal: Journal) -> None:
+        """Bring all operators to the last committed epoch."""
+        if self._snapshot is None:
+            self._snapshot = Snapshot(journal, journal.trail(journal.head()))
+        else:
+            self._snapshot.advance()
+        names = self._snapshot.operators
+        self.operators = {name: OperatorTables(self._snapshot, name) for name in names}
+        self.epoch = self._snapshot.epoch
+        self.committed_ms = self._snapshot.trail.time_ms
+
+    @property
+    def heap_bytes(self) -> int:
+        return 0 if self._snapshot is None else self._snapshot.heap_bytes
 
 
 class Lookups:
@@ -96,7 +100,6 @@ class Lookups:
         self._thread: threading.Thread | None = None
         self._front, self._back = _Generation(), _Generation()
         self._swap = threading.Lock()
-        self._trail = self._journal.trail(Epoch(0))
         self._checked = clock.stopwatch()
         self.failure: str | None = None
         """Why the log cannot be followed at present, if so."""
@@ -142,12 +145,12 @@ class Lookups:
         """Take in what has been committed since; returns the epoch that answers are from now."""
         while True:
             asked = clock.stopwatch()
-            if not self._advance():
+            if not self._is_newer():
                 self._checked = asked
                 return self._front.epoch
             self._back.wait_unread()
             try:
-                self._back.follow(self._journal, self._trail)
+                self._back.follow(self._journal)
             except BaseException:
                 # What is half-way is not shown, and starts over.
                 self._back = _Generation()
@@ -156,14 +159,15 @@ class Lookups:
                 self._front, self._back = self._back, self._front
                 self._checked = asked
 
-    def _advance(self) -> bool:
-        """Bring the trail to the newest epoch; whether that is not the one in front."""
-        self._journal.catch_up(self._trail)
-        at = self._trail.epoch
-        if not at or self._journal.store.size(manifest_path(at)) is None:
-            # Nothing followed yet, or forgotten before it could be followed further.
-            self._trail = self._journal.trail(self._journal.head())
-        return self._trail.epoch != self._front.epoch
+    def _is_newer(self) -> bool:
+        """Whether an epoch after the one in front is committed."""
+        store, at = self._journal.store, self._front.epoch
+        if not at:
+            return self._journal.head() > 0
+        if store.size(manifest_path(Epoch(at + 1))) is not None:
+            return True
+        # The newest epoch is always there: if this one is gone, there are others.
+        return store.size(manifest_path(at)) is None
 
     def _enter(self) -> tuple[_Generation, Standing]:
         """The front generation, which stays as it is until it is left, and its standing."""
@@ -191,7 +195,7 @@ class Lookups:
         """What can be looked up, by operator; for their types, not to look up in."""
         front = self._front
         self._check(front.epoch)
-        return {str(name): tables for name, tables in front.operators.items()}
+        return dict(front.operators)
 
     def operator(self, name: str) -> OperatorTables:
         front = self._front
@@ -216,7 +220,7 @@ class Lookups:
         return Answer(standing, rows, found)
 
     def _tables(self, generation: _Generation, name: str) -> OperatorTables:
-        tables = generation.operators.get(OperatorName(name))
+        tables = generation.operators.get(name)
         if tables is None:
             known = ", ".join(map(repr, sorted(generation.operators))) or "none"
             raise UnknownOperatorError(
@@ -228,5 +232,4 @@ class Lookups:
     @property
     def heap_bytes(self) -> int:
         """Memory of both generations' indexes."""
-        sides = (self._front, self._back)
-        return sum(t.heap_bytes for side in sides for t in list(side.operators.values()))
+        return self._front.heap_bytes + self._back.heap_bytes

@@ -59,7 +59,7 @@ def _get(name: str, tables: OperatorTables) -> dict[str, Any]:
         }
         for field in tables.key_fields
     ]
-    known = [*(f.name for f in tables.schema(None)), *tables.collections][len(tables.keys) :]
+    known = [*tables.values, *tables.collections]
     parameters.append(
         {
             "name": "_states",

@@ -163,6 +163,10 @@ class Replica:
     def held(self) -> Int64Array:
         return np.flatnonzero(self._at != NEVER)
 
+    def holds(self, groups: Int64Array) -> bool:
+        """Whether all of some key groups are held."""
+        return bool((self._at[groups] != NEVER).all())
+
     def warm(self) -> Int64Array:
         """Key groups that have been read, so that only what came since then is to be taken."""
         return np.flatnonzero(self._taken != NEVER)
