@@ -338,8 +338,8 @@ def start_query(
         path.sink.open(spark, journal.identity.query, path.schema)
     times = _BatchTimes(spark)
     runner = EpochRunner(spark, journal, pipeline, assignments, options, places, times)
-    # With every trigger, although a run that ends by itself could do without: Spark refuses to go on
-    # from a checkpoint with another number of sources.
+    # With every trigger, although a run that ends by itself could do without: Spark refuses to go
+    # on from a checkpoint with another number of sources.
     beats = any(op.runs_without_rows for op in pipeline.operators)
     source = unite(source, pipeline.sides)
     if beats:

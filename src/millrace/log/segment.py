@@ -11,17 +11,18 @@ A section's rows are cut into *pages* (record batches) at key-group boundaries, 
 be read without its neighbours. The file's schema metadata says which rows belong to which key
 group. The checksums of the pages, and of everything that is not a page, are in the segment's
 *entry* in the manifest: what the manifest does not name does not exist, and what it names can be
-verified page by page, when a page is first touched.
+verified page by page, when a page is first touched, and also column by column.
 
 Any Arrow reader reads a segment; nothing Millrace-specific is needed but to know which rows count.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import mmap
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,9 +100,12 @@ class SegmentEntry:
     pages: tuple[tuple[int, int, int], ...]
     """(offset, length, checksum) of each page. All checksums are XXH3, 64 bits."""
     sections: tuple[Section, ...]
+    columns: tuple[str, ...] = ()
+    """Per page, checksums of its header and of each column, so that a column can be read alone;
+    empty if the segment was written without. See `_column_sums`."""
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        data: dict[str, Any] = {
             "path": self.path,
             "epoch": self.epoch,
             "bytes": self.bytes,
@@ -109,6 +113,9 @@ class SegmentEntry:
             "pages": [list(page) for page in self.pages],
             "sections": [section.to_json() for section in self.sections],
         }
+        if self.columns:
+            data["columns"] = list(self.columns)
+        return data
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> SegmentEntry:
@@ -119,9 +126,12 @@ class SegmentEntry:
             frame_hash=data["hash"],
             pages=tuple((o, n, c) for o, n, c in data["pages"]),
             sections=tuple(Section.from_json(s) for s in data["sections"]),
+            columns=tuple(data.get("columns", ())),
         )
 
 
+HEADER = 4096
+"""So much of a page is fetched to find where its columns are."""
 SMALL = 256 * 1024
 """A remote segment of at most so many bytes is fetched in one request."""
 
@@ -187,8 +197,39 @@ def encode_segment(
         frame_hash=_frame_hash(view, pages),
         pages=pages,
         sections=tuple(described),
+        columns=tuple(
+            _column_sums(buffer.slice(start, end - start), schema) for start, end in spans
+        ),
     )
     return buffer, entry
+
+
+def _column_sums(page: pa.Buffer, schema: pa.Schema) -> str:
+    """Checksums of a page's header and of its columns, in order: 32 bits each, in base64."""
+    view = memoryview(page)
+    spans = [(0, _header_length(view)), *_column_spans(page, schema)]
+    sums = b"".join(_short_checksum(view[a:b]).to_bytes(4, "little") for a, b in spans)
+    return base64.b64encode(sums).decode()
+
+
+def _header_length(page: memoryview) -> int:
+    """Where the buffers begin: after continuation (4), length (4) and metadata."""
+    return 8 + int.from_bytes(page[4:8], "little")
+
+
+def _column_spans(page: pa.Buffer, schema: pa.Schema) -> list[tuple[int, int]]:
+    """From where to where each column's buffers lie in a page; only its header is looked at."""
+    spans = []
+    for column in pa.ipc.read_record_batch(page, schema).columns:
+        buffers = [buffer for buffer in column.buffers() if buffer is not None and buffer.size]
+        first = min((buffer.address for buffer in buffers), default=page.address)
+        last = max((buffer.address + buffer.size for buffer in buffers), default=page.address)
+        spans.append((first - page.address, last - page.address))
+    return spans
+
+
+def _short_checksum(view: memoryview) -> int:
+    return _checksum(view) & 0xFFFFFFFF
 
 
 def _schema_end(buffer: pa.Buffer) -> int:
@@ -274,10 +315,21 @@ class Segment:
         self.schema = schema.remove_metadata()
         self._index = index["sections"]
         self._places: dict[int, Places] = {}
+        self._right: set[tuple[int, int]] = set()
+        """Parts of pages, the header (0) and columns (from 1), that were verified alone."""
+        self.read_bytes = 0
+        """Bytes of pages that were looked at, to verify them."""
 
-    def page(self, number: int) -> pa.RecordBatch:
-        """One page, verified, zero-copy; fetched if it is not on this machine yet."""
+    def page(self, number: int, names: Collection[str] | None = None) -> pa.RecordBatch:
+        """One page, verified, zero-copy; fetched if it is not on this machine yet.
+
+        With `names`, only these columns are; the others must not be looked at. If the segment was
+        written without checksums of columns, the whole page is.
+        """
         offset, length, _ = self.entry.pages[number]
+        if names is not None and self.entry.columns:
+            self._check_columns(number, names)
+            return pa.ipc.read_record_batch(self._buffer.slice(offset, length), self.schema)
         whole = self._has(number)
         if not whole and self._copy is not None:
             self._copy.fetch([(offset, length)])
@@ -289,8 +341,64 @@ class Segment:
             )
         return pa.ipc.read_record_batch(self._buffer.slice(offset, length), self.schema)
 
+    def _check_columns(self, number: int, names: Collection[str]) -> None:
+        """Verify a page's header and some columns, and fetch what is not there."""
+        offset, length, _ = self.entry.pages[number]
+        sums = np.frombuffer(base64.b64decode(self.entry.columns[number]), np.uint32)
+        known = (number, 0) in self._right
+        if not known and not self._is_right(number, 0, (0, self._header(number)), sums):
+            if self._copy is not None:
+                self._copy.fetch([(offset, min(length, HEADER))])
+                self._copy.fetch([(offset, self._header(number))])
+            self._insist(number, 0, (0, self._header(number)), sums)
+        spans = None
+        for column, field in enumerate(self.schema, 1):
+            if field.name not in names or (number, column) in self._right:
+                continue
+            if spans is None:
+                spans = _column_spans(self._buffer.slice(offset, length), self.schema)
+            span = spans[column - 1]
+            if not self._is_right(number, column, span, sums):
+                if self._copy is not None:
+                    self._copy.fetch([(offset + span[0], span[1] - span[0])])
+                self._insist(number, column, span, sums)
+
+    def _header(self, number: int) -> int:
+        offset, length, _ = self.entry.pages[number]
+        return min(_header_length(self._data[offset : offset + length]), length)
+
+    def _is_right(
+        self, number: int, part: int, span: tuple[int, int], sums: npt.NDArray[np.uint32]
+    ) -> bool:
+        offset = self.entry.pages[number][0]
+        found = _short_checksum(self._data[offset + span[0] : offset + span[1]])
+        if found != sums[part]:
+            return False
+        self.read_bytes += span[1] - span[0]
+        self._right.add((number, part))
+        return True
+
+    def _insist(
+        self, number: int, part: int, span: tuple[int, int], sums: npt.NDArray[np.uint32]
+    ) -> None:
+        if not self._is_right(number, part, span, sums):
+            offset = self.entry.pages[number][0]
+            what = f"column {self.schema.names[part - 1]!r}" if part else "the header"
+            raise CorruptSegmentError(
+                f"{what} of page {number} of segment {self._where} (bytes {offset + span[0]} to "
+                f"{offset + span[1]}) is damaged (checksum mismatch).{_ADVICE}"
+            )
+
+    def fetch_columns(self, numbers: Iterable[int], names: Collection[str]) -> None:
+        """Have some columns of some pages on this machine."""
+        if self._copy is None:
+            return
+        for number in numbers:
+            self.page(number, names)
+
     def _has(self, number: int) -> bool:
         offset, length, checksum = self.entry.pages[number]
+        self.read_bytes += length
         return _checksum(self._data[offset : offset + length]) == checksum
 
     def prefetch(self, numbers: Iterable[int]) -> None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
+from millrace.errors import MillraceError
 from millrace.reading.tables import KEY_GROUP, StateTable
 
 Int64Array = npt.NDArray[np.int64]
@@ -29,12 +30,12 @@ TOGETHER = 8
 
 
 class StateDataset(ds.Dataset):  # type: ignore[misc]
-    """A table, with its key group as the last column."""
+    """A table, with its key group as the first column: DuckDB counts rows by the first one."""
 
     def __init__(self, table: Callable[[], StateTable]) -> None:
         # Not Arrow's own: what there is to read is told by the table of the reader's epoch.
         self._table = table
-        self._schema = pa.schema([*table().schema, table().field(KEY_GROUP)])
+        self._schema = pa.schema([table().field(KEY_GROUP), *table().schema])
 
     @property
     def schema(self) -> pa.Schema:
@@ -57,7 +58,15 @@ class Scan:
         self.projected_schema = pa.schema([table.field(name) for name in columns])
 
     def to_reader(self) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self._remembered())
+
+    def _remembered(self) -> Iterator[pa.RecordBatch]:
+        """The batches; DuckDB passes on no more than the text of an error."""
+        try:
+            yield from self._batches()
+        except MillraceError as error:
+            self._table.snapshot.failure = error
+            raise
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         if self._where is None:

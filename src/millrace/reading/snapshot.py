@@ -14,7 +14,7 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
-from millrace.errors import UnknownOperatorError
+from millrace.errors import MillraceError, UnknownOperatorError
 from millrace.ids import Epoch, OperatorName
 from millrace.log import Journal, Trail
 from millrace.log.manifest import manifest_path
@@ -33,8 +33,11 @@ class Snapshot:
         self.journal = journal
         self.trail = trail
         self.lock = threading.RLock()
+        self.failure: MillraceError | None = None
+        """Why the last scan of a query failed, if it did."""
         self._replicas: dict[tuple[OperatorName, str], Replica] = {}
         self._described: dict[OperatorName, Described] = {}
+        self._follows = False
 
     @property
     def epoch(self) -> Epoch:
@@ -90,7 +93,9 @@ class Snapshot:
             if replica is None:
                 layout = described.tables[table]
                 store, key_groups = self.journal.store, self.trail.key_groups
-                replica = Replica(store, layout.schema, key_groups, owned=layout.owned)
+                replica = Replica(
+                    store, layout.schema, key_groups, owned=layout.owned, by_column=True
+                )
                 self._replicas[key] = replica
             if replica.version != self.epoch or not replica.holds(wanted):
                 both = np.union1d(replica.held(), wanted)
@@ -121,10 +126,20 @@ class Snapshot:
     def _catch_up(self) -> None:
         before = self.trail.epoch
         if self.journal.catch_up(self.trail) != before:
+            self._follows = True
             return
-        if before and self.journal.store.size(manifest_path(before)) is None:
-            # Away for longer than manifests are kept. The replicas go on with what is live now.
+        # No next manifest: this is the last epoch; or the next ones were collected. An epoch that a
+        # reader stayed at is kept, those after it are not, unless the reader has said it follows.
+        kept = self.journal.store.size(manifest_path(before)) is not None
+        if before and (not self._follows or not kept) and self.journal.head() > before:
+            # The replicas go on with what is live now.
             self.trail = self.journal.trail(self.journal.head())
+        self._follows = True
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of pages that were looked at, of what is held."""
+        return sum(replica.read_bytes for replica in self._replicas.values())
 
     @property
     def heap_bytes(self) -> int:

@@ -92,6 +92,7 @@ class Session:
     ) -> pa.Table:
         """The result of a query."""
         with self._lock:
+            self._snapshot.failure = None
             self._check(query)
             if re.search(rf"\b{VIEWS}\b", query, re.IGNORECASE):
                 self._define_views()
@@ -119,10 +120,9 @@ class Session:
             )
 
     def _explained(self, error: duckdb.Error) -> MillraceError:
-        cause: BaseException | None = error.__cause__ or error.__context__
-        if isinstance(cause, MillraceError):
+        if self._snapshot.failure is not None:
             # Reading failed under the query: say that, not that a query failed.
-            return cause
+            return self._snapshot.failure
         text = str(error).strip()
         if isinstance(error, _NAMES_SOMETHING):
             text += f"\nThe tables are {', '.join([*self._tables, *metadata.VIEWS])}."

@@ -299,10 +299,11 @@ class SharedTable(StateTable):
         return False
 
     def _scan(self, columns: list[str], groups: Int64Array) -> Iterator[pa.RecordBatch]:
-        replica = self.snapshot.replica(self.described, self.state, groups)
-        for rows in scan(replica, groups, [HI, *(c for c in columns if c != KEY_GROUP)]):
-            groups_column = {KEY_GROUP: self._groups(_words(rows, HI))}
-            yield self._batch(columns, [groups_column.get(c) or rows.column(c) for c in columns])
+        # These are small, and those of one shard after the other read well.
+        rows = self.snapshot.replica(self.described, self.state, groups).read(groups)
+        own = {name: rows.column(name) for name in rows.schema.names}
+        own[KEY_GROUP] = self._groups(_words(rows, HI))
+        yield self._batch(columns, [own[name] for name in columns])
 
 
 def tables(snapshot: Snapshot, operator: str) -> dict[str, StateTable]:

@@ -17,7 +17,7 @@ index of the deltas' fingerprints is in memory, and only of key groups that are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -44,6 +44,7 @@ from millrace.log.trail import LivePieces, OperatorLog, Piece, PieceId
 from millrace.state.base import BaseTable, find, merge_addresses
 from millrace.state.columns import DELETED_BIT, ROW_BITS, ColumnStore
 from millrace.state.index import DeltaIndex
+from millrace.state.lazy import LazyPages
 from millrace.state.merging import GroupLoad, has_many_pieces, plan_merges, plan_run
 from millrace.state.owners import OWNER_HI, OWNER_LO, OwnerIndex
 from millrace.state.sorting import count_groups, sort_order
@@ -75,8 +76,15 @@ class Replica:
     """Rows keyed by fingerprint. `schema` is the user's columns; the system's are added."""
 
     def __init__(
-        self, store: Store, schema: pa.Schema, key_groups: int, *, owned: bool = False
+        self,
+        store: Store,
+        schema: pa.Schema,
+        key_groups: int,
+        *,
+        owned: bool = False,
+        by_column: bool = False,
     ) -> None:
+        """With `by_column`, columns of pages are verified and fetched when they are asked for."""
         self.schema = pa.schema([*SYSTEM_FIELDS, *(OWNER_FIELDS if owned else ()), *schema])
         self.key_groups = key_groups
         self._store = store
@@ -97,6 +105,7 @@ class Replica:
         self._segments: dict[str, Segment] = {}
         self._pages: dict[tuple[PieceId, int], _Page] = {}
         self._live: LivePieces = OperatorLog(key_groups).live()
+        self._lazy = LazyPages(self.schema, owned) if by_column else None
         self.version = Epoch(0)
 
     def follow(self, log: OperatorLog, version: Epoch, groups: Int64Array) -> None:
@@ -237,9 +246,13 @@ class Replica:
         page = self._pages.get(key)
         if page is None:
             section = piece.section
-            batch = self._segment(piece.segment).page(section.first_page + number)
+            segment = self._segment(piece.segment)
+            at = section.first_page + number
+            batch = segment.page(at) if self._lazy is None else self._lazy.page(segment, at)
             page = _Page(self._columns.add(batch), section.first, section.last, {})
             self._pages[key] = page
+            if self._lazy is not None:
+                self._lazy.opened(page.chunk, segment, at)
         groups, rows = places.groups[chosen].tolist(), places.rows[chosen].tolist()
         page.rows.update(zip(groups, rows, strict=True))
         return page
@@ -271,7 +284,11 @@ class Replica:
             if groups is not None:
                 places = segment.places(piece.number)
                 pages = np.unique(places.pages[np.isin(places.groups, groups)])
-                segment.prefetch((pages + piece.section.first_page).tolist())
+                numbers = (pages + piece.section.first_page).tolist()
+                if self._lazy is None:
+                    segment.prefetch(numbers)
+                else:
+                    segment.fetch_columns(numbers, self._lazy.always)
 
         with ThreadPoolExecutor(READERS) as readers:
             for _ in readers.map(fetch, needed):
@@ -440,8 +457,19 @@ class Replica:
         self.touch(np.flatnonzero(touched))
         return self._owners.scan(hi, lo, self._index, self._base)
 
+    def load(self, groups: Int64Array, names: Collection[str]) -> None:
+        """Have some columns of key groups that were touched on this machine, if not all are."""
+        if self._lazy is not None and self._is_remote:
+            wanted = set(groups.tolist())
+            chunks = [p.chunk for p in self._pages.values() if not wanted.isdisjoint(p.rows)]
+            self._lazy.fetch(chunks, names)
+
     def gather(self, addresses: UInt64Array, names: list[str]) -> list[pa.Array]:
         """Columns of the rows at these addresses; NULL where an address is 0."""
+        if self._lazy is not None:
+            chunks = np.unique((addresses & ~DELETED_BIT) >> np.uint64(ROW_BITS))
+            for chunk in chunks.tolist():
+                self._lazy.check(chunk, names)
         return self._columns.gather(addresses, names)
 
     def base_slice(self, group: int) -> tuple[int, int, int]:
@@ -462,6 +490,8 @@ class Replica:
 
     def column(self, chunk: int, name: str) -> pa.Array:
         """A whole column of a page in use, without a copy."""
+        if self._lazy is not None:
+            self._lazy.check(chunk, [name])
         return self._columns.column(chunk, name)
 
     def rows(self, group: int) -> UInt64Array:
@@ -579,6 +609,11 @@ class Replica:
         """The segments that what was followed is in: other rows, other segments."""
         bases = {piece.segment.path for piece in self._base_piece if piece is not None}
         return frozenset(bases | self._live.paths())
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the pages in use that were looked at."""
+        return sum(segment.read_bytes for segment in self._segments.values())
 
     @property
     def heap_bytes(self) -> int:

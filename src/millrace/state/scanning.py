@@ -31,7 +31,7 @@ def scan(replica: Replica, groups: Int64Array, names: Sequence[str]) -> Iterator
     schema = pa.schema([replica.schema.field(name) for name in names])
     beside: list[UInt64Array] = []
     waiting = 0
-    for run in _runs(replica, groups):
+    for run in _runs(replica, groups, names):
         gone: list[UInt64Array] = []
         for group in run.groups:
             superseded, changed = replica.changed(group)
@@ -74,12 +74,13 @@ class _Run:
         return rows == 0 or (chunk == self.chunk and first == self.first + self.rows)
 
 
-def _runs(replica: Replica, groups: Int64Array) -> Iterator[_Run]:
+def _runs(replica: Replica, groups: Int64Array, names: Sequence[str]) -> Iterator[_Run]:
     run: _Run | None = None
     for number, group in enumerate(groups.tolist()):
         if number % AHEAD == 0:
             # Not all at once: the first rows are there before the last page is looked at.
             replica.touch(groups[number : number + AHEAD])
+            replica.load(groups[number : number + AHEAD], names)
         chunk, first, rows = replica.base_slice(group)
         if run is not None and run.rows and run.takes(chunk, first, rows):
             run.groups.append(group)
