@@ -50,6 +50,12 @@ ABOUT = {
         "Each kind of state by itself, on the state layer without Spark: "
         "[the tables and the plot](state-types.md)."
     ),
+    "query": (
+        "SQL on a keyed count's state, beside Spark's `statestore` reader on the same rows: a scan "
+        "of all keys, one column, one key. `*_s` is from opening to the answer, `*_warm_s` with a "
+        "reader that stays open. `slowdown_percent` is how much longer a stream's epochs on one "
+        "core are while queries run back to back on the other."
+    ),
     "serve": (
         "`millrace serve` on one core, and a client on another that asks for keys drawn uniformly: "
         "one question at a time, several at a time, batches over Arrow Flight, and while epochs "

@@ -444,6 +444,34 @@ def serve_command(
     sys.exit(_execute("serve", lambda w, s: serve.run(options, w, s), json_path, keep))
 
 
+@bench.command("query")
+@json_option
+@quick_option
+@click.option("--keys", type=Size(), default="5m", show_default=True, help="Size of the state.")
+@click.option("--rows", type=Size(), default="100k", show_default=True, help="Rows per epoch.")
+@click.option("--epochs", type=int, default=24, show_default=True, help="Timed epochs per side.")
+@keep_option
+def query_command(
+    json_path: Path | None, quick: bool, keys: int, rows: int, epochs: int, keep: Path | None
+) -> None:
+    """SQL on state beside Spark's `statestore` reader, and what queries cost a running stream.
+
+    A scan of all keys, one column, and one key; then epochs on one core while queries run back to
+    back on the other.
+
+    \b
+    Examples:
+      millrace bench query --quick
+      millrace bench query --json query.json
+      millrace bench query --keys 1m --epochs 12
+    """
+    from millrace.bench import query
+
+    options = query.Options(keys=keys, rows=rows, epochs=max(epochs, 2))
+    options = options.quick() if quick else options
+    sys.exit(_execute("query", lambda w, s: query.run(options, w, s), json_path, keep))
+
+
 @bench.command("all")
 @quick_option
 @click.option(
@@ -465,6 +493,7 @@ def all_command(quick: bool, out: Path) -> None:
         growth,
         placement,
         python,
+        query,
         recovery,
         rescale,
         serve,
@@ -474,12 +503,13 @@ def all_command(quick: bool, out: Path) -> None:
 
     speed, size, programs = throughput.Options(), growth.Options(), python.Options()
     kinds, staying, asking = state_types.Options(), placement.Options(), serve.Options()
+    looking = query.Options()
     moving = rescale.Options(timelines=_beside(out / "rescale.json"))
     killing = recovery.Options(timelines=_beside(out / "recovery.json"))
     if quick:
         speed, size, programs = speed.quick(), size.quick(), programs.quick()
         kinds, staying, asking = kinds.quick(), staying.quick(), asking.quick()
-        moving, killing = moving.quick(), killing.quick()
+        moving, killing, looking = moving.quick(), killing.quick(), looking.quick()
     runs: dict[str, Run] = {
         "throughput": lambda w, s: throughput.run(speed, w, s),
         "growth": lambda w, s: growth.run(size, w, s),
@@ -488,6 +518,7 @@ def all_command(quick: bool, out: Path) -> None:
         "rescale": lambda w, s: rescale.run(moving, w, s),
         "recovery": lambda w, s: recovery.run(killing, w, s),
         "placement": lambda w, s: placement.run(staying, w, s),
+        "query": lambda w, s: query.run(looking, w, s),
         "serve": lambda w, s: serve.run(asking, w, s),
     }
     codes = [_execute(name, run, out / f"{name}.json", None) for name, run in runs.items()]

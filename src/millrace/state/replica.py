@@ -106,6 +106,8 @@ class Replica:
         self._pages: dict[tuple[PieceId, int], _Page] = {}
         self._live: LivePieces = OperatorLog(key_groups).live()
         self._lazy = LazyPages(self.schema, owned) if by_column else None
+        self._changes_of: dict[int, tuple[int, tuple[UInt64Array, UInt64Array]]] = {}
+        """What `changed` found, and at which version, for scans of the same epoch."""
         self.version = Epoch(0)
 
     def follow(self, log: OperatorLog, version: Epoch, groups: Int64Array) -> None:
@@ -206,6 +208,7 @@ class Replica:
         self._unuse(set(groups.tolist()))
         self._taken[groups] = NEVER
         for group in groups.tolist():
+            self._changes_of.pop(group, None)
             self._index.drop(group)
             if self._owners is not None:
                 self._owners.drop(group)
@@ -482,11 +485,16 @@ class Replica:
 
         The addresses of the base's rows that no longer count, and of the rows beside the base.
         """
+        taken, known = self._changes_of.get(group, (NEVER, None))
+        if known is not None and taken == self._taken[group]:
+            return known
         hi, lo, address = self._index.entries(group)
         if not len(hi):
             return address, address
         below = self._find(hi, lo, np.zeros_like(self._index.pointers))
-        return below[below != 0], address[address & DELETED_BIT == 0]
+        known = (below[below != 0], address[address & DELETED_BIT == 0])
+        self._changes_of[group] = (int(self._taken[group]), known)
+        return known
 
     def column(self, chunk: int, name: str) -> pa.Array:
         """A whole column of a page in use, without a copy."""
@@ -619,7 +627,8 @@ class Replica:
     def heap_bytes(self) -> int:
         """Memory of this process alone: the indexes and the directories."""
         chains = self._owners.bytes if self._owners is not None else 0
-        return self._index.bytes + self._base.bytes + chains
+        scanned = sum(a.nbytes + b.nbytes for _, (a, b) in self._changes_of.values())
+        return self._index.bytes + self._base.bytes + chains + scanned
 
     @property
     def mapped_bytes(self) -> int:

@@ -18,6 +18,7 @@ from millrace.bench import (
     growth,
     placement,
     python,
+    query,
     recovery,
     rescale,
     serve,
@@ -36,6 +37,7 @@ COMMANDS = {
     "rescale": rescale,
     "recovery": recovery,
     "placement": placement,
+    "query": query,
     "serve": serve,
 }
 

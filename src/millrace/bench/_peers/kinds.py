@@ -18,6 +18,14 @@ def make_engine(kind: str, workdir: Path, memory: str) -> Servant:
         from millrace.bench._peers.statelog import StateLog
 
         return StateLog()
+    if kind == "querying":
+        from millrace.bench._peers.querying import Querying
+
+        return Querying()
+    if kind == "millrace_pinned":
+        from millrace.bench._peers.millrace import PinnedEngine
+
+        return PinnedEngine(workdir, memory)
     if kind == "millrace":
         from millrace.bench._peers.millrace import MillraceEngine
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ class MillraceQueries(Queries):
 
 
 class MillraceEngine(MillraceQueries, Engine):
-    """`millrace`."""
+    """`millrace`, and with one core to itself `millrace_pinned`."""
 
     def options(self, folder: Path) -> dict[str, Any]:
         """What a query is started with, beside what all are."""
@@ -88,3 +89,12 @@ class MillraceEngine(MillraceQueries, Engine):
 
     def table(self, folder: Path) -> pa.Table:
         return mr.open(str(folder)).to_arrow(OPERATOR).cast(COUNTS)
+
+
+class PinnedEngine(MillraceEngine):
+    """`millrace_pinned`: the JVM and its workers stay on the first core."""
+
+    def __init__(self, workdir: Path, memory: str) -> None:
+        # Before the JVM starts: it and what it starts inherit this.
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+        super().__init__("millrace-pinned", workdir, memory, "local[1]")

@@ -7,6 +7,7 @@ from the rest.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,20 @@ class RocksDBEngine(Engine):
         with checkpoint_files(self.spark, open_store(str(folder))):
             return writer.start()
 
-    def table(self, folder: Path) -> pa.Table:
+    def _state(self, folder: Path) -> DataFrame:
         state = self.spark.read.format("statestore").load(str(folder))
-        counts = state.selectExpr("key.key AS key", "value.count AS n").toArrow()
+        return state.selectExpr("key.key AS key", "value.count AS n")
+
+    def table(self, folder: Path) -> pa.Table:
+        counts = self._state(folder).toArrow()
         return pa.table(counts.columns, names=["key", "n"]).cast(COUNTS)
+
+    def do_sql(self, name: str, query: str, times: int) -> dict[str, Any]:
+        """A query on the state as table `counts`, several times, each from opening on."""
+        seconds, rows = [], []
+        for _ in range(times):
+            started = time.perf_counter()
+            self._state(self.folder(name)).createOrReplaceTempView("counts")
+            rows = [row.asDict() for row in self.spark.sql(query).collect()]
+            seconds.append(time.perf_counter() - started)
+        return {"seconds": seconds, "rows": rows}
