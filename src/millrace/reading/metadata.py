@@ -100,6 +100,7 @@ def operators(snapshot: Snapshot) -> list[dict[str, Any]]:
 def state_tables(snapshot: Snapshot) -> list[dict[str, Any]]:
     """One row per table that SQL knows."""
     found = []
+    names = sql_names(snapshot)
     for name in snapshot.operators:
         for state, table in tables(snapshot, name).items():
             found.append(
@@ -107,7 +108,7 @@ def state_tables(snapshot: Snapshot) -> list[dict[str, Any]]:
                     "operator": name,
                     "state": state,
                     "kind": _kind(table.described, state),
-                    "name": sql_name(name, state),
+                    "name": names[name, state],
                     "columns": [f"{f.name} {f.type}" for f in table.schema],
                 }
             )
@@ -205,9 +206,33 @@ def _entries(snapshot: Snapshot, operator: OperatorName, table: str) -> list[Seg
     return sorted(log.segments().values(), key=lambda entry: (entry.epoch, entry.path))
 
 
-def sql_name(operator: str, state: str = MAIN) -> str:
-    """What a table is called in SQL."""
-    return f"{quoted(operator)}.{quoted(state)}" if state else quoted(operator)
+def sql_names(snapshot: Snapshot) -> dict[tuple[OperatorName, str], str]:
+    """What each table is called in SQL, by operator and state.
+
+    As in the program, but for names that DuckDB cannot tell apart or needs for itself: these have
+    an underscore at their end.
+    """
+    names: dict[tuple[OperatorName, str], str] = {}
+    taken = set(_DUCKDBS_OWN)
+    for operator in snapshot.operators:
+        schema = quoted(_free(operator, taken))
+        states: set[str] = set()
+        for state in tables(snapshot, operator):
+            names[operator, state] = schema
+            if state != MAIN:
+                names[operator, state] = f"{schema}.{quoted(_free(state, states))}"
+    return names
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name.lower() in taken:
+        name += "_"
+    taken.add(name.lower())
+    return name
+
+
+_DUCKDBS_OWN = ("information_schema", "memory", "pg_catalog", "system", "temp", "by_group", "views")
+"""Names of schemas and databases that an operator's tables could not be found by."""
 
 
 def quoted(name: str) -> str:

@@ -27,7 +27,7 @@ from millrace.errors import MillraceError, ReadOnlyError, SqlError
 from millrace.operators.operator import MAIN
 from millrace.reading import metadata, results
 from millrace.reading.dataset import StateDataset
-from millrace.reading.metadata import MetadataDataset, quoted, sql_name
+from millrace.reading.metadata import MetadataDataset, sql_names
 from millrace.reading.snapshot import Snapshot
 from millrace.reading.tables import KEY_GROUP, StateTable, tables
 
@@ -52,6 +52,8 @@ class Session:
             config["threads"] = threads
         self._connection = duckdb.connect(":memory:", config=config)
         self._tables: list[str] = []
+        self._tables_of: dict[str, str] = {}
+        """Operator -> its main table, after which the schema of its others is called."""
         self._define()
         _open.add(self)
 
@@ -60,25 +62,24 @@ class Session:
         run("SET python_enable_replacements = false")
         run("SET TimeZone = 'UTC'")
         run(f"CREATE SCHEMA {BY_GROUP}")
-        for operator in self._snapshot.operators:
-            for state in tables(self._snapshot, operator):
-                self._define_table(operator, state)
+        for (operator, state), name in sql_names(self._snapshot).items():
+            self._define_table(operator, state, name)
         for name, (schema, rows) in metadata.VIEWS.items():
             self._connection.register(name, MetadataDataset(self._snapshot, schema, rows))
         run("SET lock_configuration = true")
 
-    def _define_table(self, operator: str, state: str) -> None:
+    def _define_table(self, operator: str, state: str, name: str) -> None:
         def table() -> StateTable:
             return tables(self._snapshot, operator)[state]
 
         scanned = f"millrace scan {len(self._tables)}"
         self._connection.register(scanned, StateDataset(table))
-        name = sql_name(operator, state)
         run = self._connection.execute
         if state != MAIN:
-            run(f"CREATE SCHEMA IF NOT EXISTS {quoted(operator)}")
+            run(f"CREATE SCHEMA IF NOT EXISTS {self._tables_of[operator]}")
         run(f'CREATE VIEW {name} AS SELECT * EXCLUDE ({KEY_GROUP}) FROM "{scanned}"')
         if state == MAIN:
+            self._tables_of[operator] = name
             run(f'CREATE VIEW {BY_GROUP}.{name} AS SELECT * FROM "{scanned}"')
         self._tables.append(name)
 

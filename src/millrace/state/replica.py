@@ -470,8 +470,8 @@ class Replica:
     def gather(self, addresses: UInt64Array, names: list[str]) -> list[pa.Array]:
         """Columns of the rows at these addresses; NULL where an address is 0."""
         if self._lazy is not None:
-            chunks = np.unique((addresses & ~DELETED_BIT) >> np.uint64(ROW_BITS))
-            for chunk in chunks.tolist():
+            chunks = ((addresses & ~DELETED_BIT) >> np.uint64(ROW_BITS)).astype(np.int64)
+            for chunk in np.flatnonzero(np.bincount(chunks)).tolist():
                 self._lazy.check(chunk, names)
         return self._columns.gather(addresses, names)
 

@@ -214,3 +214,14 @@ def test_collections_as_values_and_as_rows() -> None:
 
 def test_results_are_arrow(reader: mr.Reader) -> None:
     assert isinstance(reader.sql("select 1 as x"), pa.Table)
+
+
+@pytest.mark.parametrize("name", ["a-b.c", "select", "temp", "Views", "1st", "main", "totals"])
+def test_operators_may_have_any_name(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    stream = Counted(str(tmp_path_factory.mktemp("named") / "location"), name=name)
+    stream.send(draw(random.Random(13), 20))
+    with mr.open(stream.url) as reader:
+        (listed,) = reader.sql("select name from millrace_tables")["name"].to_pylist()
+        assert listed.strip('"').rstrip("_") == name
+        assert as_oracle(reader.sql(f"select * from {listed}")) == stream.history[1]
+        assert as_oracle(reader.sql(f"from by_group.{listed}")) == stream.history[1]
