@@ -7,6 +7,7 @@ an operator never sees the wall clock: inside an operator, time is the epoch's t
 from __future__ import annotations
 
 import datetime as _dt
+import random
 import time
 import uuid
 
@@ -33,3 +34,8 @@ def sleep(seconds: float) -> None:
 def fresh_id() -> str:
     """A name nobody else draws."""
     return uuid.uuid4().hex
+
+
+def dice(seed: str) -> random.Random:
+    """Random draws that a seed determines."""
+    return random.Random(seed)

@@ -36,6 +36,7 @@ MUST_HAPPEN = [
     "worker ended",
     "late task",
     "late driver fenced",
+    "late manifest",
     "fault of the store",
     "fault of the cluster",
 ]

@@ -18,14 +18,15 @@ from tests.simulation.checks import Checks
 from tests.simulation.driver import Driver, DriverKilled, Hooks
 from tests.simulation.executors import Process, SimulatedCluster
 from tests.simulation.operators import Rows, Tally
-from tests.simulation.store import FaultyStore, MemoryStore
+from tests.simulation.store import MemoryStore
 from tests.simulation.virtual import VirtualClock, virtual
 from tests.unit.driving import fingerprint
 
 from millrace import clock
-from millrace.errors import MillraceError, StoreError, UsageError
+from millrace.errors import FencedError, MillraceError, StoreError, UsageError
 from millrace.ids import OperatorName
 from millrace.log import Journal
+from millrace.log.faulty import Faults, FaultyStore
 from millrace.operators.operator import MAIN
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.moves import Move
@@ -50,7 +51,19 @@ class World:
         remote = rng.random() < 0.3
         segments = None if remote else folder
         self.memory = MemoryStore(f"sim://{seed}", segments)
-        self.store = FaultyStore(self.memory, rng, rng.choice((0.0, 0.01, 0.05, 0.15)))
+        rate = rng.choice((0.0, 0.01, 0.05, 0.15))
+        faults = Faults(
+            error=rate,
+            after=rate / 2,
+            partial=rate / 2,
+            late=rate / 2,
+            twice=rate / 2,
+            stale=rate * 2,
+            slow=0.5,
+            slow_ms=rng.choice((0, 0, 10, 500)),
+        )
+        self.store = FaultyStore(self.memory, faults, rng)
+        self.store.faulty = False
         self.key_groups = rng.choice((8, 8, 16, 32))
         tables = ((MAIN,), (MAIN, "twice"), (MAIN,))
         self.operators = [Tally(f"op{i}", tables[i]) for i in range(rng.choice((1, 1, 1, 2, 3)))]
@@ -165,6 +178,10 @@ class World:
             self.checks.chosen(driver)
             driver.epoch()
         except (DriverKilled, StoreError) as error:
+            self.restart(error)
+        except FencedError as error:
+            # What a driver before this one had asked of the store, and was told had failed.
+            self.tally["late manifest"] += 1
             self.restart(error)
         self.checks.committed(self.driver.trail.epoch)
         self.checks.answers(self.driver)

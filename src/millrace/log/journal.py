@@ -37,6 +37,8 @@ IDENTITY = "millrace.json"
 SPARK_FOLDER = "spark"
 FULL_EVERY = 32
 """A full manifest is written at least every so many epochs."""
+LAG = 64
+"""Among so many of the last epochs, a list may have left some out."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,23 @@ class Journal:
         return manifest, checksum
 
     def epochs(self) -> list[Epoch]:
-        """All epochs whose manifest exists, ascending."""
+        """All epochs whose manifest exists, ascending.
+
+        A list may lag behind, so its holes and what may come after it are looked at one by one.
+        """
         paths = self.store.list(manifests.FOLDER)
-        return sorted(e for e in map(manifests.epoch_of_path, paths) if e is not None)
+        found = {e for e in map(manifests.epoch_of_path, paths) if e is not None}
+        following = max(found, default=0) + 1
+        holes = set(range(max(min(found, default=following), following - LAG), following)) - found
+        found.update(Epoch(epoch) for epoch in sorted(holes) if self.has(epoch))
+        while self.has(following):
+            found.add(Epoch(following))
+            following += 1
+        return sorted(found)
+
+    def has(self, epoch: int) -> bool:
+        """Whether an epoch's manifest exists."""
+        return self.store.size(manifests.manifest_path(Epoch(epoch))) is not None
 
     def head(self) -> Epoch:
         """The last committed epoch; 0 if there is none."""
@@ -222,9 +238,11 @@ class Journal:
         if overtaken:
             # The head is never collected: others are so far ahead that this epoch's name was free.
             self.store.delete(path)
+            head = self.head()
+            winner = self.read(head)[0].run if head else "unknown"
             raise FencedError(
                 f"epoch {trail.epoch} of {self.store.url}, which this run, {run}, builds on, is no "
-                f"longer retained: another run has committed up to epoch {self.head()}. Nothing is "
+                f"longer retained: run {winner} has committed up to epoch {head}. Nothing is "
                 "lost: only one query may run on a location, so stop one of the two."
             )
         trail.advance(manifest, checksum)

@@ -62,6 +62,8 @@ def doomed(journal: Journal, retain: int) -> Doomed:
     head = epochs[-1]
     wanted = min([head - max(retain, 1) + 1, *(lease.epoch for lease in live if lease.follows)])
     horizon = _full_at(journal, epochs, Epoch(wanted))
+    if horizon is None:
+        return Doomed([], [], over)
     keep = _needed(journal, horizon, head)
     leased: set[int] = set()
     lost = []
@@ -104,19 +106,20 @@ def _without(segments: list[str], epochs: Iterable[Epoch]) -> list[str]:
     return [path for path in segments if newest is None or segment_epoch(path) > newest]
 
 
-def _full_at(journal: Journal, epochs: list[Epoch], wanted: Epoch) -> Epoch:
+def _full_at(journal: Journal, epochs: list[Epoch], wanted: Epoch) -> Epoch | None:
     """The newest full manifest at or before an epoch; else the oldest that leads to the head."""
     first = len(epochs) - 1
     while first and epochs[first - 1] == epochs[first] - 1:
         first -= 1
     # What is before a gap was kept for a reader alone.
     joined = epochs[first:]
-    if wanted in joined:
-        last_full = journal.read(wanted)[0].last_full
-        if last_full in joined:
+    for epoch in ([wanted] if wanted in joined else []) + joined:
+        # A collection that was interrupted leaves manifests before the first full one. A list may
+        # lag behind and leave the first ones out, so they are looked at one by one.
+        last_full = journal.read(epoch)[0].last_full
+        if all(journal.has(before) for before in range(last_full, joined[0])):
             return last_full
-    # A collection that was interrupted leaves manifests before the first full one.
-    return next(epoch for epoch in joined if journal.read(epoch)[0].is_full)
+    return None
 
 
 def segment_epoch(path: str) -> int:

@@ -5,7 +5,8 @@ are easy to write:
 
 * `create` is atomic and fails if the file exists: of two drivers that commit an epoch, one wins;
 * `put` writes a file under a name nobody else uses; half a file may stay behind after a crash;
-* a file never changes once it is there.
+* a file never changes once it is there, and is found by its path as soon as the call that wrote it
+  has returned; a list may not show it yet.
 
 Paths are relative to the root, with forward slashes.
 """
@@ -70,10 +71,11 @@ def open_store(url: str) -> Store:
         )
     scheme = urlsplit(url).scheme
     if scheme in ("", "file") or (len(scheme) == 1 and os.name == "nt"):
-        # Imported here, because a slow store is a store.
+        # Imported here, because a slow store and a faulty one are stores.
+        from millrace.log.faulty import disturbed
         from millrace.log.slow import slowed
 
-        return slowed(LocalStore(_local_root(url)))
+        return disturbed(slowed(LocalStore(_local_root(url))))
     return FsspecStore(url)
 
 

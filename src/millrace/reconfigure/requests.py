@@ -72,7 +72,9 @@ class Requests:
     def open(self) -> list[str]:
         """The ids of requests without an answer, oldest first."""
         names = self._names()
-        return [i for i in _ids(names) if f"{i}.answer.json" not in names]
+        found = [i for i in _ids(names) if f"{i}.answer.json" not in names]
+        # A list may lag behind the answer.
+        return [i for i in found if self._store.size(f"{FOLDER}/{i}.answer.json") is None]
 
     def _names(self) -> set[str]:
         return {path.rsplit("/", 1)[-1] for path in self._store.list(FOLDER)}

@@ -209,10 +209,11 @@ def test_a_driver_that_never_committed_is_fenced_when_its_epoch_is_long_collecte
 ) -> None:
     late = Location(str(root), location.schema, location.key_groups)
     run(location, FULL_EVERY + 3)
+    location.commit([], run="the-winner")
     collect(location.journal, 1)
     before = location.journal.epochs()
     assert before[0] > 1
-    with pytest.raises(FencedError, match="another run has committed up to epoch"):
+    with pytest.raises(FencedError, match=r"run the-winner has committed up to epoch"):
         late.commit([], run="late")
     assert location.journal.epochs() == before
 
