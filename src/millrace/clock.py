@@ -36,6 +36,9 @@ def fresh_id() -> str:
     return uuid.uuid4().hex
 
 
-def dice(seed: str) -> random.Random:
+Dice = random.Random
+
+
+def dice(seed: str) -> Dice:
     """Random draws that a seed determines."""
     return random.Random(seed)

@@ -472,6 +472,26 @@ def query_command(
     sys.exit(_execute("query", lambda w, s: query.run(options, w, s), json_path, keep))
 
 
+@bench.command("limits")
+@json_option
+@quick_option
+@click.option("--keys", type=Size(), default="4m", show_default=True, help="Keys beyond memory.")
+@keep_option
+def limits_command(json_path: Path | None, quick: bool, keys: int, keep: Path | None) -> None:
+    """State beyond its memory, huge collections, many timers, one hot key, big values.
+
+    \b
+    Examples:
+      millrace bench limits --quick
+      millrace bench limits --json limits.json
+    """
+    from millrace.bench import limits
+
+    options = limits.Options(keys=keys)
+    options = options.quick() if quick else options
+    sys.exit(_execute("limits", lambda w, s: limits.run(options, w, s), json_path, keep))
+
+
 @bench.command("all")
 @quick_option
 @click.option(
@@ -491,6 +511,7 @@ def all_command(quick: bool, out: Path) -> None:
     """
     from millrace.bench import (
         growth,
+        limits,
         placement,
         python,
         query,
@@ -504,12 +525,15 @@ def all_command(quick: bool, out: Path) -> None:
     speed, size, programs = throughput.Options(), growth.Options(), python.Options()
     kinds, staying, asking = state_types.Options(), placement.Options(), serve.Options()
     looking = query.Options()
+    extremes = limits.Options()
     moving = rescale.Options(timelines=_beside(out / "rescale.json"))
     killing = recovery.Options(timelines=_beside(out / "recovery.json"))
     if quick:
         speed, size, programs = speed.quick(), size.quick(), programs.quick()
         kinds, staying, asking = kinds.quick(), staying.quick(), asking.quick()
         moving, killing, looking = moving.quick(), killing.quick(), looking.quick()
+        moving, killing = moving.quick(), killing.quick()
+        extremes = extremes.quick()
     runs: dict[str, Run] = {
         "throughput": lambda w, s: throughput.run(speed, w, s),
         "growth": lambda w, s: growth.run(size, w, s),
@@ -520,6 +544,7 @@ def all_command(quick: bool, out: Path) -> None:
         "placement": lambda w, s: placement.run(staying, w, s),
         "query": lambda w, s: query.run(looking, w, s),
         "serve": lambda w, s: serve.run(asking, w, s),
+        "limits": lambda w, s: limits.run(extremes, w, s),
     }
     codes = [_execute(name, run, out / f"{name}.json", None) for name, run in runs.items()]
     sys.exit(max(codes))

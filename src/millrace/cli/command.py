@@ -32,6 +32,10 @@ COMMANDS = {
     "ls": ("millrace.cli.state:ls", "List a location's tables, or the locations in a folder."),
     "show": ("millrace.cli.state:show", "Show what a location holds."),
     "sql": ("millrace.cli.state:sql", "Query a location's state."),
+    "soak": (
+        "millrace.soak:soak",
+        "Disturb a query for a while, then check its state.",
+    ),
     "demo": ("millrace.demo:demo", "Watch a stream of made-up readings, then check its state."),
 }
 """Name -> (where it is, one line about it)."""
@@ -63,6 +67,7 @@ Examples:
   millrace rescale /data/totals --parallelism 4
   millrace bench throughput --quick
   millrace bench all --out bench/results
+  millrace soak --minutes 30 --seed 1
 """
 
 

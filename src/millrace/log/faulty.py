@@ -1,7 +1,7 @@
-"""A store that fails: what the network, the disk and the other side of a request may do to a caller.
+"""A store that fails: what network, disk and the other side of a request may do to a caller.
 
-For tests and `millrace soak`. Set `MILLRACE_STORE_FAULTS`, such as `seed=7,error=0.02,stale=0.2`, in
-the environment of the driver and the executors, and every local location is seen through this.
+For tests and `millrace soak`. Set `MILLRACE_STORE_FAULTS`, such as `seed=7,error=0.02,stale=0.2`,
+in the environment of the driver and the executors, and every local location is seen through this.
 
 What it never does is break the contract of a store: a name is created once, a file that a call
 returned from is whole and readable by its path. Everything else may happen: an error although the
@@ -13,7 +13,6 @@ first (`twice`), lists without the newest files (`stale`), and delay (`slow`).
 from __future__ import annotations
 
 import os
-import random
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
@@ -78,7 +77,7 @@ class Faults:
 class FaultyStore:
     """Another store, which fails now and then while it is `faulty`."""
 
-    def __init__(self, store: Store, faults: Faults, dice: random.Random | None = None) -> None:
+    def __init__(self, store: Store, faults: Faults, dice: clock.Dice | None = None) -> None:
         self._store = store
         self._faults = faults
         self._dice = dice or clock.dice(f"{faults.seed} {os.getpid()}")

@@ -191,6 +191,7 @@ class Journal:
         full: bool,
         figures: dict[str, Any] | None = None,
         time_ms: int | None = None,
+        processing_ms: int = 0,
     ) -> Manifest:
         """Commit the epoch after `trail`, and advance `trail` to it; now, if no time is given."""
         epoch = Epoch(trail.epoch + 1)
@@ -218,6 +219,7 @@ class Journal:
             specs=specs if full else None,
             snapshot=snapshot,
             figures=figures,
+            processing_ms=processing_ms,
         )
         data, checksum = manifests.encode(manifest)
         path = manifests.manifest_path(epoch)

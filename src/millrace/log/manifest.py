@@ -68,6 +68,8 @@ class Manifest:
     """Full manifests only: everything that is live, as `OperatorLog.to_json` writes it."""
     figures: dict[str, Any] | None = None
     """For people who watch: how long the epoch took, how many rows came. Nothing depends on it."""
+    processing_ms: int = 0
+    """The epoch's processing time; 0 where it was not kept yet."""
 
     @property
     def is_full(self) -> bool:
@@ -97,6 +99,7 @@ def encode(manifest: Manifest) -> tuple[bytes, str]:
         "batchId": manifest.batch_id,
         "watermark": manifest.watermark_ms,
         "time": manifest.time_ms,
+        "processing": manifest.processing_ms,
         "keyGroups": manifest.key_groups,
         "operators": {name: commit.to_json() for name, commit in manifest.operators.items()},
     }
@@ -154,5 +157,6 @@ def decode(data: bytes, where: str) -> tuple[Manifest, str]:
         specs=body.get("specs"),
         snapshot=body.get("snapshot"),
         figures=body.get("figures"),
+        processing_ms=body.get("processing", 0),
     )
     return manifest, digest

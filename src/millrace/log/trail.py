@@ -193,6 +193,8 @@ class Trail:
     batch_id: int | None = None
     watermark_ms: int | None = None
     time_ms: int = 0
+    processing_ms: int = 0
+    """The processing time of the last epoch: that of the next is not before it."""
     operators: dict[OperatorName, OperatorLog] = field(default_factory=dict)
     specs: dict[OperatorName, dict[str, Any]] = field(default_factory=dict)
 
@@ -220,6 +222,7 @@ class Trail:
         self.checksum = checksum
         self.last_full = manifest.last_full
         self.time_ms = manifest.time_ms
+        self.processing_ms = manifest.processing_ms
         if manifest.batch_id is not None:
             self.batch_id = manifest.batch_id
         self.watermark_ms = manifest.watermark_ms

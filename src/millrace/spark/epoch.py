@@ -181,7 +181,9 @@ class EpochRunner:
         assignments, executors = self.director.before_epoch(self.trail.epoch)
         where = {name: places(executors, a.executors) for name, a in assignments.items()}
         self._layout = _Layout(assignments, where)
-        time_ms, watermark = self._batch_times()
+        batch_ms, watermark = self._batch_times()
+        # Where a clock was set back, time stands still: what has expired stays so, swept or not.
+        time_ms = max(batch_ms, self.trail.processing_ms)
         watermark_us = None if watermark is None else watermark * 1000
         before = self.trail.watermark_ms
         late_us = None if before is None else before * 1000
@@ -214,6 +216,7 @@ class EpochRunner:
                     for name, shards in reports.items()
                 },
             },
+            processing_ms=time_ms,
         )
         self._first = False
         phases["manifest"] = clock.stopwatch() - at

@@ -129,6 +129,7 @@ def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batc
     watch = _Stopwatch()
     rows = [batch for batch in batches if batch.num_rows]
     watch.lap("input")
+    crashpoints.reach(crashpoints.AFTER_INPUT, moment.epoch, task.driver)
     operator = task_operator(task)
     if not rows and not runs_every_epoch(operator):
         reports.add([_report(task, moment, mine, watch, 0, {}, {}, {})])
@@ -151,6 +152,7 @@ def _run(task: ShardTask, reports: Accumulator[list[ShardReport]], batches: Batc
     changed = _changed_rows(task, change)
     _check_routing(task, shard, groups, changed)
     watch.lap("apply")
+    crashpoints.reach(crashpoints.BEFORE_SEGMENT, moment.epoch, task.driver)
     with ThreadPoolExecutor(1, thread_name_prefix="millrace-segment") as writer:
         writing = writer.submit(
             _write_segments, task, operator, shard, groups, replicas, change, moment

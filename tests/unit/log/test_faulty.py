@@ -120,7 +120,7 @@ def test_a_manifest_that_arrives_late_fences_and_is_named(
     successor = Location(str(tmp_path / "l"), SCHEMA, 4)
     now[0] = faulty.LATE_SECONDS
     store.size("anything")
-    with pytest.raises(FencedError, match="epoch 2 .* was committed by run dead"):
+    with pytest.raises(FencedError, match=r"epoch 2 .* was committed by run dead"):
         successor.commit([], run="alive")
 
 

@@ -13,11 +13,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 import millrace as mr
 from millrace.bench._peers.engine import COUNTS
 from millrace.bench._peers.openloop import OpenLoopEngine
-from millrace.bench._peers.processes import executor_processes, open_state_files
 from millrace.bench._peers.rocksdb import STATE_SETTINGS
 from millrace.keygroups.groups import DEFAULT_KEY_GROUPS
 from millrace.log import Journal, open_store
 from millrace.log.journal import SPARK_FOLDER
+from millrace.processes import executor_processes, open_state_files
 
 OPERATOR = "counts"
 

@@ -24,8 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace.bench._peers.engine import COUNTS, common_settings
-from millrace.bench._peers.processes import executor_processes, python_workers
 from millrace.bench._timeline import SOURCES, read_ends, read_points
+from millrace.processes import executor_processes, python_workers
 
 FILL_ROWS = 1_000_000
 """Keys created by one epoch."""

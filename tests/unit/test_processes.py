@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from millrace.bench._peers.processes import executor_processes, open_state_files, python_workers
+from millrace.processes import executor_processes, open_state_files, python_workers
 
 IDLE = "import sys; print('ready', flush=True); sys.stdin.read()"
 EXECUTOR = """

@@ -1,0 +1,124 @@
+"""A driver of a soak: one life of the query, until it is told to stop, is killed, or fails.
+
+    python -m millrace.soak.driver FOLDER LIFE
+
+FOLDER/lives/LIFE.json says how; FOLDER/lives/LIFE.end.json is how it ended, if it came to that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import millrace as mr
+from millrace.soak import workload
+
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Orders:
+    """How a life is to be lived."""
+
+    executors: int
+    parallelism: int | None
+    """None: as it was."""
+    speculation: bool
+    standby: int
+    trigger: str
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)))
+
+    @staticmethod
+    def read(path: Path) -> Orders:
+        return Orders(**json.loads(path.read_text()))
+
+
+def settings(folder: Path, life: str, orders: Orders) -> dict[str, str]:
+    """Small, quick to notice a death, and with a log of every task for the supervisor."""
+    events = folder / "events" / life
+    events.mkdir(parents=True, exist_ok=True)
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
+        "spark.local.dir": str(folder / "spark"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        # The oracle reads the times of all batches.
+        "spark.sql.streaming.minBatchesToRetain": "1000000",
+        # Kills come faster here than a real cluster would forgive.
+        "spark.task.maxFailures": "16",
+        "spark.stage.maxConsecutiveAttempts": "16",
+        "spark.deploy.maxExecutorRetries": "-1",
+        "spark.executor.heartbeatInterval": "2s",
+        "spark.network.timeout": "15s",
+        "spark.network.timeoutInterval": "5s",
+        "spark.shuffle.io.maxRetries": "1",
+        "spark.shuffle.io.retryWait": "200ms",
+        "spark.speculation": str(orders.speculation).lower(),
+        "spark.speculation.interval": "200ms",
+        "spark.speculation.multiplier": "2",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.minTaskRuntime": "1s",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+
+
+def main() -> None:
+    folder, life = Path(sys.argv[1]), sys.argv[2]
+    # Whoever kills the supervisor kills this too, and with it the JVM and the executors.
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    orders = Orders.read(folder / "lives" / f"{life}.json")
+    end = {"error": "", "text": ""}
+    try:
+        _live(folder, life, orders)
+    except Exception as error:
+        end = {"error": type(error).__name__, "text": str(error)}
+    temporary = folder / "lives" / f".{life}.end.json"
+    temporary.write_text(json.dumps(end))
+    temporary.replace(folder / "lives" / f"{life}.end.json")
+    # Sessions that lost their cluster may hang in their shutdown hooks; there is nothing to save.
+    os._exit(1 if end["error"] else 0)
+
+
+def _live(folder: Path, life: str, orders: Orders) -> None:
+    spark = mr.session(
+        "millrace-soak",
+        master=f"local-cluster[{orders.executors},1,1024]",
+        config=settings(folder, life, orders),
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    disk = folder / "disk"
+    query = workload.build(spark, disk / "sinks").start(
+        str(disk / "location"),
+        parallelism=orders.parallelism,
+        key_groups=workload.KEY_GROUPS,
+        trigger=orders.trigger,
+        standby=orders.standby,
+        retain_epochs=20,
+    )
+    stop = folder / "lives" / f"{life}.stop"
+    while not stop.exists():
+        if query.await_termination(1) or not query.is_active:
+            raise query.exception() or mr.MillraceError("the query ended by itself")
+    query.stop()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
