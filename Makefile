@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 BENCH_ARGS ?=
+SOAK_ARGS ?= --minutes 5
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv java demo test unit lint bench report lock clean
+.PHONY: help venv java demo test unit lint bench soak report lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +47,9 @@ lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
 
 bench: java $(STAMP) ## run the benchmarks; choose with BENCH_ARGS
 	@$(BIN)/millrace bench all $(BENCH_ARGS)
+
+soak: java $(STAMP) ## disturb a query for some minutes; choose with SOAK_ARGS
+	@$(BIN)/millrace soak $(SOAK_ARGS)
 
 report: $(STAMP) ## make the pages about benchmarks of bench/results
 	@$(BIN)/millrace bench report --readme README.md
