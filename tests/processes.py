@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from millrace.processes import command_line, members
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -33,7 +35,7 @@ class Program:
 
     def others(self) -> list[int]:
         """The JVM, the Python daemon and its workers, whatever process group they made."""
-        return session_members(self.process.pid)
+        return [pid for pid in members(self.process.pid) if pid != self.process.pid]
 
     def assert_nobody_survives(self, seconds: int = 60) -> None:
         """The JVM notices that its driver is gone, and the workers that their JVM is."""
@@ -41,7 +43,7 @@ class Program:
             if not self.others():
                 return
             time.sleep(0.1)
-        left = {pid: _command(pid) for pid in self.others()}
+        left = {pid: command_line(pid)[:200] for pid in self.others()}
         self.kill_all()
         raise AssertionError(f"processes survived their driver: {left}")
 
@@ -66,23 +68,3 @@ def start(module: str, *arguments: object, log: Path, **environment: str) -> Pro
             start_new_session=True,
         )
     return Program(process, log)
-
-
-def session_members(session: int) -> list[int]:
-    found = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            # After the name in parentheses: state, parent, process group, session.
-            fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session and int(entry) != session and fields[0] != "Z":
-                found.append(int(entry))
-    return found
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:200]
-    except OSError:
-        return "?"

@@ -9,7 +9,6 @@ makes of the same input.
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import sys
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import millrace as mr
+from millrace import processes
 from millrace.api.query import Query
 from millrace.errors import MoveError, UsageError
 
@@ -42,33 +42,6 @@ def executor_pids(app: str) -> dict[str, int]:
                 name = words[words.index("--executor-id") + 1]
                 found[f"executor-{name}"] = int(folder.name)
     return found
-
-
-def descendants(pid: int) -> list[int]:
-    """All processes below one."""
-    parents: dict[int, list[int]] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                stat = (folder / "stat").read_text()
-            except OSError:
-                continue
-            parent = int(stat.rsplit(")", 1)[1].split()[1])
-            parents.setdefault(parent, []).append(int(folder.name))
-    found, todo = [], [pid]
-    while todo:
-        children = parents.get(todo.pop(), [])
-        found += children
-        todo += children
-    return found
-
-
-def kill(pids: list[int]) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
 
 
 class Schedule:
@@ -106,10 +79,10 @@ class Schedule:
             self.moves.append(self._query.undrain(victim))
             self.done.append(f"drain {victim}")
         elif action == "kill executor":
-            kill([pids[victim]])
+            processes.send([pids[victim]], signal.SIGKILL)
             self.done.append(f"kill {victim}")
         elif action == "kill workers":
-            kill(descendants(pids[victim]))
+            processes.send(processes.descendants(pids[victim]), signal.SIGKILL)
             self.done.append(f"kill the workers of {victim}")
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from tests.faults import driver
 from tests.faults.lives import EPOCHS, Case, Truth
+from tests.spark import support
 
 import millrace as mr
 from millrace.errors import FencedError
@@ -125,3 +128,32 @@ def test_a_fenced_driver_adds_nothing_to_the_file_sink(
     with pytest.raises(FencedError):
         slow.process_all_available()
     case.assert_exact()
+
+
+def test_whom_spark_fences_learns_who_won(spark: SparkSession, tmp_path: Path) -> None:
+    """Between two epochs, another driver takes the next batch: Spark's log refuses it first."""
+    folder = support.Folder(tmp_path / "in", "k string, g int, v long, d decimal(9,2), s string")
+    row = ("a", 1, 1, Decimal(1), "x")
+    folder.drop([row])
+    query = driver.build(spark, folder.path, "parquet", tmp_path / "sink").start(
+        str(tmp_path / "location"), parallelism=1
+    )
+    query.process_all_available()
+    journal = Journal.open(open_store(str(tmp_path / "location")))
+    trail = journal.trail(journal.head())
+    journal.commit(
+        trail,
+        run="the-other",
+        batch_id=1,
+        watermark_ms=None,
+        operators={},
+        specs=trail.specs,
+        full=True,
+    )
+    offsets = tmp_path / "location" / "spark" / "offsets"
+    shutil.copy(offsets / "0", offsets / "1")
+    folder.drop([row])
+    with pytest.raises(FencedError, match=r"run the-other has committed epoch 2 of .*/location"):
+        query.process_all_available()
+    assert isinstance(query.exception(), FencedError)
+    assert not query.is_active

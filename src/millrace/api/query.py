@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace import clock
 from millrace.errors import (
+    FencedError,
     OperatorSetChangedError,
     QueryStoppedError,
     UsageError,
@@ -257,7 +258,7 @@ class Query:
         """Why the query ended, if it failed."""
         if self._runner.failure is not None:
             return unwrapped(self._runner.failure)
-        return self.spark_query.exception()
+        return self._fenced(self.spark_query.exception())
 
     def ui(self, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> Page:
         """Open the live page of this query; `url` is where it is, `close()` ends it.
@@ -291,8 +292,26 @@ class Query:
     def _raise_failure(self, error: StreamingQueryException | None = None) -> None:
         if self._runner.failure is not None:
             raise unwrapped(self._runner.failure)
-        if error is not None:
-            raise error
+        fenced = self._fenced(error)
+        if fenced is not None:
+            raise fenced
+
+    def _fenced(self, error: BaseException | None) -> BaseException | None:
+        """Spark may notice a second driver first, at its own logs: then, too, name who won."""
+        if error is None or _TAKEN not in str(error):
+            return error
+        journal, run = self._runner.journal, self._runner.run_id
+        head = journal.head()
+        winner = journal.read(head)[0].run if head else run
+        others = f"run {winner} has committed" if winner != run else "another run has begun"
+        after = head if winner != run else head + 1
+        fenced = FencedError(
+            f"{others} epoch {after} of {self.location}, and its batch is in Spark's log; this "
+            f"run, {run}, has lost the location and stops. Nothing is lost: only one query may run "
+            "on a location, so stop one of the two."
+        )
+        fenced.__cause__ = error
+        return fenced
 
     def __repr__(self) -> str:
         state = "running" if self.is_active else "stopped"
@@ -444,6 +463,9 @@ def parse_trigger(trigger: object) -> dict[str, Any]:
         raise UsageError(f"trigger={trigger!r}: {_TRIGGERS}")
     return {"processingTime": trigger}
 
+
+_TAKEN = "CONCURRENT_STREAM_LOG_UPDATE"
+"""How Spark calls it that a batch is in its log already."""
 
 _TRIGGERS = 'use a time such as "1 second", "available_now", or None to run epochs back to back.'
 

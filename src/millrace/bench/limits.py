@@ -119,25 +119,20 @@ class Blob(mr.Processor):
 class Limits:
     """One run of the benchmark."""
 
-    def __init__(self, options: Options, workdir: Path, steps: Steps) -> None:
+    def __init__(self, spark: SparkSession, options: Options, workdir: Path, steps: Steps) -> None:
+        self._spark = spark
         self._options = options
         self._workdir = workdir
         self._steps = steps
         self._result = Result(NAME)
-        self._spark: SparkSession
 
     def run(self) -> Result:
-        with _session(self._workdir) as spark:
-            self._spark = spark
-            for scenario in (
-                self._budget,
-                self._map,
-                self._timers,
-                self._hot,
-                self._groups,
-                self._value,
-            ):
-                scenario()
+        self._budget()
+        self._map()
+        self._timers()
+        self._hot()
+        self._groups()
+        self._value()
         return self._result
 
     # Scenarios.
@@ -410,4 +405,5 @@ def _session(workdir: Path) -> Iterator[SparkSession]:
 
 def run(options: Options, workdir: Path, steps: Steps) -> Result:
     """All limits."""
-    return Limits(options, workdir, steps).run()
+    with _session(workdir) as spark:
+        return Limits(spark, options, workdir, steps).run()

@@ -241,10 +241,10 @@ class Journal:
             # The head is never collected: others are so far ahead that this epoch's name was free.
             self.store.delete(path)
             head = self.head()
-            winner = self.read(head)[0].run if head else "unknown"
+            other = self.read(head)[0].run if head else "unknown"
             raise FencedError(
                 f"epoch {trail.epoch} of {self.store.url}, which this run, {run}, builds on, is no "
-                f"longer retained: run {winner} has committed up to epoch {head}. Nothing is "
+                f"longer retained: run {other} has committed up to epoch {head}. Nothing is "
                 "lost: only one query may run on a location, so stop one of the two."
             )
         trail.advance(manifest, checksum)

@@ -16,6 +16,7 @@ from millrace.bench import (
     BenchmarkError,
     Result,
     growth,
+    limits,
     placement,
     python,
     query,
@@ -39,6 +40,7 @@ COMMANDS = {
     "placement": placement,
     "query": query,
     "serve": serve,
+    "limits": limits,
 }
 
 
