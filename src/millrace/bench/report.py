@@ -21,6 +21,8 @@ ORDER = (
     "state-types",
     "rescale",
     "recovery",
+    "limits",
+    "soak",
     "query",
     "serve",
     "latency",
@@ -45,6 +47,16 @@ ABOUT = {
         "and as a `StatefulProcessor` for PySpark's `transformWithState` in row and in pandas "
         "mode. `millrace_compat` is the row-mode class on Millrace, as it is. A ratio is one of "
         "rows per second; with a size at its end, of epochs with so many keys on both sides."
+    ),
+    "limits": (
+        "State of more than ten times its byte budget (`memory=`), beside a budget it never "
+        "reaches and beside few keys; a map of a million entries, a million timers due in one "
+        "epoch, epochs in which one key has 90 % of the rows, 4,096 key groups, and a value of "
+        "100 MB. `worker_anon_mb` is the memory of the largest Python worker, mapped files aside."
+    ),
+    "soak": (
+        "A query under kills, zombies, a failing store and disk, clock jumps and rescales, "
+        "compared with a batch run: [what it does](reliability.md#soak)."
     ),
     "state-types": (
         "Each kind of state by itself, on the state layer without Spark: "

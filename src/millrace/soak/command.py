@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from millrace import clock
+from millrace.bench import Result
 from millrace.cli.failures import explained
 from millrace.demo.command import interrupts_set
 from millrace.soak import clocks, machine
@@ -98,7 +99,7 @@ class Wanted:
 @click.option(
     "--executors",
     type=click.IntRange(2, 16),
-    default=3,
+    default=2,
     show_default=True,
     help="Of one core each.",
 )
@@ -217,12 +218,22 @@ def _result(
     tally: Tally,
     verdict: Verdict,
 ) -> dict[str, Any]:
+    result = Result("soak")
+    result.figure("seconds", clock.stopwatch() - began)
+    result.figure("epochs", tally.epoch)
+    result.figure("rows", verdict.rows)
+    result.figure("restarts", tally.restarts)
+    result.figure("disturbances", sum(tally.acts.values()))
+    result.figure("rows compared", sum(verdict.compared.values()))
+    result.at_most("mismatches", len(verdict.mismatches), 0)
+    result.at_most("problems", len(tally.problems), 0)
+    result.compare("a batch run", not verdict.mismatches)
     return {
+        **result.to_json(),
         "command": wanted.command,
         "minutes": wanted.minutes,
         "seed": wanted.seed,
         "executors": wanted.executors,
-        "seconds": round(clock.stopwatch() - began, 1),
         "epochs": tally.epoch,
         "rows": verdict.rows,
         "restarts": tally.restarts,

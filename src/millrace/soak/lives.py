@@ -58,6 +58,8 @@ class Driver:
     life: str
     process: subprocess.Popen[bytes]
     crash: str
+    was_killed: bool = False
+    """By the supervisor."""
 
     def members(self) -> list[int]:
         return processes.members(self.process.pid)
@@ -67,6 +69,7 @@ class Driver:
 
     def kill(self) -> None:
         """Everything of it."""
+        self.was_killed = self.was_killed or self.process.poll() is None
         while self.members():
             self.send(signal.SIGKILL)
             clock.sleep(0.02)
@@ -276,9 +279,10 @@ class Supervisor:
         if end is not None and end["error"]:
             how = end["error"]
         elif code == -signal.SIGKILL:
-            point = driver.crash.partition("@")[0] if driver.crash.endswith(":driver") else ""
-            how = "killed at a named point" if point else "killed"
-            if point:
+            point = driver.crash.partition("@")[0]
+            named = driver.crash.endswith(":driver") and not driver.was_killed
+            how = "killed at a named point" if named else "killed"
+            if named:
                 self.tally.acts[f"driver killed at {point}"] += 1
         else:
             how = "stopped" if code == 0 else f"exit code {code}"
@@ -350,6 +354,7 @@ class Supervisor:
         return f"({workers[0]})" if workers and processes.send(workers, signal.SIGKILL) else ""
 
     def _kill_driver(self, act: s.Act, driver: Driver, _: object) -> str:
+        driver.was_killed = True
         driver.process.kill()
         driver.process.wait()
         return f"({driver.life})"

@@ -106,7 +106,7 @@ class Schedule:
             pause=dice.uniform(0.5, 4),
             share=dice.random(),
             seconds=dice.uniform(2, 8),
-            jump=dice.choice((0, dice.randint(-7200, 7200), dice.randint(-60, 60))),
+            jump=dice.choice((dice.randint(-7200, 7200), dice.randint(-60, 60))),
             parallelism=dice.randint(1, self._executors + 2),
             strategy=dice.choice(list(STRATEGIES)),
         )
