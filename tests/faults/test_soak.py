@@ -9,10 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from millrace import processes
 from millrace.soak import clocks, machine, schedule
+from millrace.soak.oracle import check
 
 KINDS = (
     schedule.EXECUTOR_KILLED,
@@ -47,9 +49,8 @@ def soaked(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
 def test_state_and_outputs_are_those_of_a_batch_run(tmp_path: Path) -> None:
     kinds = possible()
     only = [word for kind in kinds for word in ("--only", kind.split(",")[0])]
-    process = soaked(
-        tmp_path, "--disturbances", str(len(kinds)), "--seed", "1", "--json", "out.json", *only
-    )
+    options = ["--disturbances", str(len(kinds)), "--seed", "1"]
+    process = soaked(tmp_path, *options, "--json", "out.json", "--keep", "kept", *only)
     output, _ = process.communicate()
     assert process.returncode == 0, output
     result = json.loads((tmp_path / "out.json").read_text())
@@ -60,6 +61,16 @@ def test_state_and_outputs_are_those_of_a_batch_run(tmp_path: Path) -> None:
     assert min(result["compared"].values()) > 0, result["compared"]
     # Nothing stays behind.
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("millrace")] == []
+    _a_wrong_row_is_found(tmp_path / "kept" / "disk")
+
+
+def _a_wrong_row_is_found(disk: Path) -> None:
+    """The comparison can fail: one row less, in one of the outputs."""
+    assert check(disk / "location", disk / "sinks").mismatches == []
+    path = sorted((disk / "sinks" / "visits").glob("*.parquet"))[-1]
+    pq.write_table(pq.read_table(path).slice(1), path)
+    [mismatch] = check(disk / "location", disk / "sinks").mismatches
+    assert mismatch.startswith("output of visits: 1 rows; is missing")
 
 
 @pytest.mark.cluster

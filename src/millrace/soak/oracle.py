@@ -101,10 +101,14 @@ class _Check:
         )
 
     def visits(self) -> None:
-        distinct = """select k, batch, n, (select count(*) from news
-                where news.k = each.k and news.batch <= each.batch) as distinct_ids
-            from (select k, batch, count(*) as n from input group by k, batch) each"""
-        rows = self._query(f"{distinct} order by k, batch")
+        rows = self._query(
+            """select k, batch, n,
+                      (sum(coalesce(fresh, 0)) over (partition by k order by batch))::bigint
+            from (select k, batch, count(*) as n from input group by k, batch)
+            left join (select k, batch, count(*) as fresh from news group by k, batch)
+                using (k, batch)
+            order by k, batch"""
+        )
         outputs, last = _bursts(rows, batch_times(self._location, self._batches))
         self._db.register("outputs", outputs)
         self._compare(
