@@ -40,7 +40,7 @@ ZOMBIE_EPOCHS = 2
 """A stopped driver is woken up after so many epochs of its replacement."""
 ZOMBIE_SECONDS = 120.0
 """By then a zombie must have noticed."""
-_WINNER = re.compile(r"(?:committed by run|retained: run) ([0-9a-f]{32})")
+_WINNER = re.compile(r"was committed by run (\w+)|run (\w+) has committed")
 
 
 class SoakFailedError(MillraceError):
@@ -402,7 +402,7 @@ class Supervisor:
         self._zombies.remove(zombie)
         end = self._end_of(driver) or {"error": "", "text": ""}
         named = _WINNER.search(end["text"])
-        if named and named.group(1) not in self._runs:
+        if named and (named.group(1) or named.group(2)) not in self._runs:
             self._problem(f"zombie {driver.life} names a run that never committed: {end['text']}")
         how = end["error"] + (" that names the winner" if named else "")
         self.tally.ends[f"zombie: {how or 'killed'}"] += 1
