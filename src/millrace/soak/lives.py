@@ -7,7 +7,6 @@ it has lost, and say to whom.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -23,6 +22,7 @@ from typing import ClassVar
 
 from millrace import clock, crashpoints, processes
 from millrace.errors import MillraceError
+from millrace.ids import Epoch
 from millrace.log import Journal, faulty, open_store
 from millrace.reconfigure.requests import Requests
 from millrace.soak import events
@@ -221,13 +221,11 @@ class Supervisor:
             return
         journal = Journal.open(open_store(str(self.location)))
         head = journal.head()
-        if head > self.tally.epoch:
-            self.tally.epoch = head
+        for epoch in range(self.tally.epoch + 1, head + 1):
+            self.tally.epoch = epoch
             self._vain = 0
             self._advanced = clock.stopwatch()
-            with contextlib.suppress(MillraceError):
-                # Collected meanwhile, if the disk is that fast.
-                self._runs.add(journal.read(head)[0].run)
+            self._runs.add(journal.read(Epoch(epoch))[0].run)
 
     # Lives.
 
