@@ -49,8 +49,8 @@ def soaked(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
 def test_state_and_outputs_are_those_of_a_batch_run(tmp_path: Path) -> None:
     kinds = possible()
     only = [word for kind in kinds for word in ("--only", kind.split(",")[0])]
-    # This seed's first driver loses an executor with its shuffle output at a named point; its second
-    # has a store that fails.
+    # This seed's first driver loses an executor, and its shuffle output, at a named point; its
+    # second has a store that fails.
     options = ["--disturbances", str(len(kinds)), "--seed", "26128"]
     process = soaked(tmp_path, *options, "--json", "out.json", "--keep", "kept", *only)
     output, _ = process.communicate()
