@@ -49,7 +49,8 @@ def _row(key: Any, described: Described) -> tuple[Any, ...]:
     names = described.key_names
     if isinstance(key, Mapping) and set(key) == set(names):
         return tuple(key[name] for name in names)
-    if len(names) == 1 and not isinstance(key, Mapping):
+    is_struct = pa.types.is_struct(described.key_schema.types[0])
+    if len(names) == 1 and (is_struct or not isinstance(key, Mapping)):
         return tuple(key) if isinstance(key, tuple) and len(key) == 1 else (key,)
     if isinstance(key, tuple | list) and len(key) == len(names):
         return tuple(key)

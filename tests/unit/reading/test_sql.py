@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import random
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -225,3 +228,58 @@ def test_operators_may_have_any_name(name: str, tmp_path_factory: pytest.TempPat
         assert listed.strip('"').rstrip("_") == name
         assert as_oracle(reader.sql(f"select * from {listed}")) == stream.history[1]
         assert as_oracle(reader.sql(f"from by_group.{listed}")) == stream.history[1]
+
+
+class Last(mr.Processor):
+    last = mr.Value("long")
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        for row in rows:
+            self.last.set(row.v)
+        return iter(())
+
+
+NOON = dt.datetime(2024, 5, 1, 12, 0, 0, 250_001, tzinfo=dt.UTC)
+KEYS: dict[str, list[Any]] = {
+    "boolean": [True, False],
+    "byte": [-128, 0, 127],
+    "int": [-(2**31), 7],
+    "long": [-(2**63), 2**63 - 1, 0],
+    "float": [0.0, 1.5, math.nan, math.inf],
+    "double": [0.0, 0.1, math.nan, -math.inf],
+    "decimal(9,2)": [Decimal("1.25"), Decimal("-99999.99")],
+    "decimal(38,6)": [Decimal("0.000001"), Decimal(-(10**31))],
+    "string": ["", "a", "Ä", "it's", "x" * 100],
+    "binary": [b"", b"\x00\xff"],
+    "date": [dt.date(1969, 12, 31), dt.date(2024, 2, 29)],
+    "timestamp": [NOON, NOON.replace(year=1900)],
+    "timestamp_ntz": [NOON.replace(tzinfo=None)],
+    "struct<a: string, b: int>": [{"a": "x", "b": 1}, {"a": None, "b": 2}],
+    "array<string>": [[], ["a", None], ["a"]],
+}
+
+
+@pytest.mark.parametrize("key_type", KEYS)
+def test_a_key_of_every_type_is_found(key_type: str) -> None:
+    """By its value, whether DuckDB hands the predicate down or not."""
+    keys = [*KEYS[key_type], None]
+    schema = f"k {key_type}, v long"
+    harness = mr.testing.Harness(Last(), key="k", schema=schema, output="x long")
+    harness.send([{"k": key, "v": number} for number, key in enumerate(keys)])
+    with mr.open(harness.location) as reader:
+        found = reader.get(keys)
+        assert found["last"].to_pylist() == list(range(len(keys)))
+        assert found["_found"].to_pylist() == [True] * len(keys)
+        for number, key in enumerate(keys):
+            where = "k is null" if key is None else "k = $key"
+            # A parameter has a type of its own; DuckDB compares as SQL does.
+            given = None if key is None else {"key": found["k"].slice(number, 1).to_pylist()[0]}
+            rows = reader.sql(f"select last from tested where {where}", given)
+            assert rows["last"].to_pylist() == [number], key
+            same = reader.sql(f"select k, last from tested where last = {number}")
+            assert repr(same["k"].to_pylist()) == repr(found["k"].slice(number, 1).to_pylist())
+    negative_zero = {"float": -0.0, "double": -0.0}.get(key_type)
+    if negative_zero is not None:
+        with mr.open(harness.location) as reader:
+            rows = reader.sql("select last from tested where k = ?", [negative_zero])
+            assert rows["last"].to_pylist() == [0]
