@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 
 import click
 
-from millrace.cli.failures import explained
+from millrace.cli.failures import explained, interrupts_set
 
 DEFAULT_PORT = 4300
 
@@ -44,9 +43,11 @@ def ui(location: str, host: str, port: int, token: str | None) -> None:
     from millrace.ui import open_page
 
     ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    with explained(), open_page(location, host=host, port=port, token=token) as page:
+    with (
+        explained(),
+        interrupts_set(ended),
+        open_page(location, host=host, port=port, token=token) as page,
+    ):
         click.echo(f"{page.watch.location} is at {page.url}\nCtrl-C ends it")
         ended.wait()
     click.echo("ended")
