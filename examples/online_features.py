@@ -39,9 +39,9 @@ def order(*made):
 
 def features_of(user):
     """What a model would ask for; any process that can read the location may."""
-    state = mr.open(location)
-    rows = state.to_arrow("features").to_pylist()
-    return state.epoch, next(row for row in rows if row["user"] == user)
+    with mr.open(location) as state:
+        (row,) = state.get([user], columns=["orders", "mean", "largest", "shop"]).to_pylist()
+        return state.epoch, row
 
 
 order(("ann", 20.0, "books"), ("bob", 5.0, "tea"), ("ann", 40.0, "tea"))

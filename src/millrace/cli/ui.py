@@ -16,7 +16,7 @@ DEFAULT_PORT = 4300
 Examples:
   millrace ui /data/totals
   millrace ui /data/totals --port 8080
-  millrace ui s3://bucket/totals --host 0.0.0.0 --token "$TOKEN"
+  MILLRACE_TOKEN=... millrace ui s3://bucket/totals --host 0.0.0.0
 """
 )
 @click.argument("location")
@@ -30,9 +30,9 @@ Examples:
 )
 @click.option(
     "--token",
-    envvar="MILLRACE_UI_TOKEN",
+    envvar="MILLRACE_TOKEN",
     help="What readers have to know; needed if other machines can reach the page. "
-    "Also taken from MILLRACE_UI_TOKEN.",
+    "Also taken from MILLRACE_TOKEN.",
 )
 def ui(location: str, host: str, port: int, token: str | None) -> None:
     """Serve the live page of a location until Ctrl-C.

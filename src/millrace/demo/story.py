@@ -205,7 +205,7 @@ class Demo:
 
     def _ask(self, board: Board, query: mr.Query) -> None:
         started = time.perf_counter()
-        epoch, answer = ask(self.location, SQL)
+        epoch, answer = query.epoch, query.sql(SQL)
         ms = (time.perf_counter() - started) * 1000
         text = f"SQL on the state of epoch {epoch}, while the query ran: {ms:.0f} ms"
         board.mark(text)
@@ -279,19 +279,6 @@ class Demo:
         for line in wrong:
             self.console.print(f"  {line}", style="red", soft_wrap=True)
         self.summary.verdict(state.epoch, rows, found.num_rows, expected.num_rows, not wrong)
-
-
-def ask(location: str, text: str) -> tuple[int, pa.Table]:
-    """A query in SQL on the last committed epoch, from outside Spark."""
-    state = mr.open(location)
-    import duckdb
-
-    connection = duckdb.connect()
-    try:
-        connection.register(OPERATOR, state.to_arrow(OPERATOR))
-        return state.epoch, connection.execute(text).to_arrow_table()
-    finally:
-        connection.close()
 
 
 def table_lines(table: pa.Table) -> list[str]:
