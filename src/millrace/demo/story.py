@@ -210,7 +210,7 @@ class Demo:
         text = f"SQL on the state of epoch {epoch}, while the query ran: {ms:.0f} ms"
         board.mark(text)
         for line in table_lines(answer):
-            board.mark(line)
+            board.say(line)
         assert self._page is not None
         self._page.note("note", "SQL on live state", f"{answer.num_rows} rows in {ms:.0f} ms")
         self.summary.facts.append(text)
