@@ -93,9 +93,9 @@ Examples:
 @click.option(
     "--rows-per-epoch",
     type=click.IntRange(min=1),
-    default=100_000,
+    default=50_000,
     show_default=True,
-    help="Readings in each epoch; two epochs a second are asked for.",
+    help="Readings in each epoch; there is one a second if the machine keeps up.",
 )
 @click.option(
     "--keep",

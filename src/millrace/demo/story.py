@@ -31,7 +31,7 @@ from millrace.ui import Page
 
 EXECUTORS = 4
 FEW, MANY = 2, 4
-TRIGGER_MS = 500
+TRIGGER_MS = 1000
 RETAIN_EPOCHS = 20
 MIN_EPOCHS = 3
 """On a busy machine, rather late than with nothing to see: so many in every act."""
