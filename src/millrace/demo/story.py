@@ -60,7 +60,7 @@ class Demo:
     seconds: float
     rows_per_epoch: int
     port: int = 0
-    on_page: Callable[[str], None] | None = None
+    on_page: Callable[[str], object] | None = None
     """Called with the page's address once it is there."""
     stopping: threading.Event = field(default_factory=threading.Event)
     spark: SparkSession | None = None
