@@ -67,7 +67,7 @@ class _Loop(threading.Thread):
         super().__init__(daemon=True)
         self._location = location
         self._query = query
-        self._stop = threading.Event()
+        self._ended = threading.Event()
         self._seconds: list[float] = []
         self._seen: dict[int, list[dict[str, Any]]] = {}
         self._failure: Exception | None = None
@@ -75,7 +75,7 @@ class _Loop(threading.Thread):
     def run(self) -> None:
         try:
             with mr.open(self._location) as reader:
-                while not self._stop.is_set():
+                while not self._ended.is_set():
                     started = time.perf_counter()
                     reader.refresh()
                     rows = reader.sql(self._query).to_pylist()
@@ -85,7 +85,7 @@ class _Loop(threading.Thread):
             self._failure = error
 
     def end(self) -> dict[str, Any]:
-        self._stop.set()
+        self._ended.set()
         self.join()
         if self._failure is not None:
             raise self._failure
