@@ -37,6 +37,8 @@ VIEWS = "views"
 _NAMES_SOMETHING = (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException)
 """Errors that a list of the tables helps with."""
 
+_EXPLAIN = re.compile(r"^\s*explain(\s+analyze)?(\s*\([^)]*\))?\s*", re.IGNORECASE)
+
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
@@ -113,7 +115,10 @@ class Session:
             raise self._explained(error) from error
         if len(statements) != 1:
             raise SqlError(f"give one query at a time: this has {len(statements)} statements.")
-        if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+        if statements[0].type == duckdb.StatementType.EXPLAIN:
+            # EXPLAIN ANALYZE runs what it explains.
+            self._check(_EXPLAIN.sub("", query, count=1))
+        elif statements[0].type != duckdb.StatementType.SELECT:
             kind = str(statements[0].type).rpartition(".")[2].replace("_", " ")
             raise ReadOnlyError(
                 f"{kind} is refused: state is read-only here, and changes by its stream alone. "
@@ -135,7 +140,7 @@ class Session:
         run = self._connection.execute
         run(f"CREATE SCHEMA IF NOT EXISTS {VIEWS}")
         for name in results.names(store):
-            if results.epochs_of(store, name)[:1] <= [self._snapshot.epoch]:
+            if any(epoch <= self._snapshot.epoch for epoch in results.epochs_of(store, name)):
                 found = results.read(store, name, self._snapshot.epoch)
                 self._connection.register(f"millrace view {name}", found.rows)
                 run(f'CREATE OR REPLACE VIEW {VIEWS}.{name} AS FROM "millrace view {name}"')

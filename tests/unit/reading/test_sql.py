@@ -121,6 +121,8 @@ def test_one_key_group(counted: Counted, reader: mr.Reader) -> None:
         "call pragma_version()",
         "begin",
         "export database 'x'",
+        "explain analyze create table t as select 1",
+        "EXPLAIN (ANALYZE) insert into totals values (1)",
     ],
 )
 def test_only_queries(reader: mr.Reader, statement: str) -> None:
@@ -213,6 +215,12 @@ def test_collections_as_values_and_as_rows() -> None:
         assert one["value"].to_pylist() == ["Emma", "Persuasion"]
         with pytest.raises(SqlError, match=r"The tables are tested, tested\.books, tested\.log"):
             reader.sql("select * from tested.nothing")
+
+
+def test_a_plan_can_be_looked_at(reader: mr.Reader) -> None:
+    for explain in ("explain", "explain analyze", "EXPLAIN (ANALYZE, FORMAT json)"):
+        (row,) = reader.sql(f"{explain} select * from totals where n > 1").to_pylist()
+        assert "totals" in str(row) or "ARROW_SCAN" in str(row)
 
 
 def test_results_are_arrow(reader: mr.Reader) -> None:
