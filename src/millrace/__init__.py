@@ -5,6 +5,8 @@ from millrace._version import __version__
 from millrace.api import KeyedStream, Query, Sinked, Stream, stream
 from millrace.compat.api import transform_with_state, transform_with_state_in_pandas
 from millrace.errors import MillraceError
+from millrace.interchange.moving import export
+from millrace.interchange.moving import move_in as import_state
 from millrace.operators.functions import (
     Aggregate,
     count,
@@ -37,6 +39,7 @@ from millrace.processors.whole_batch import Batch, BatchProcessor, States
 from millrace.reading import Reader
 from millrace.reading import open_location as open
 from millrace.spark.session import session
+from millrace.spark.tables import register_active
 
 __all__ = [
     "Aggregate",
@@ -68,8 +71,10 @@ __all__ = [
     "__version__",
     "count",
     "days",
+    "export",
     "first",
     "hours",
+    "import_state",
     "last",
     "max",
     "mean",
@@ -87,3 +92,6 @@ __all__ = [
     "transform_with_state_in_pandas",
     "variance",
 ]
+
+# A session that is running already knows format("millrace") from now on.
+register_active()

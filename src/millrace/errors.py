@@ -130,6 +130,14 @@ class TokenRequiredError(UsageError):
     """A server was to be reached from other machines without a token."""
 
 
+class NotAnExportError(LocationError):
+    """A folder to import from is neither an export nor a location."""
+
+
+class MissingOffsetsError(LocationError):
+    """Spark's offsets that a state belongs to are not there, or are still being written."""
+
+
 class CorruptionError(MillraceError):
     """Stored bytes are not what was written."""
 

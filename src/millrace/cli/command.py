@@ -8,7 +8,6 @@ import importlib.util
 import click
 
 from millrace._version import __version__
-from millrace.cli.failures import INTERRUPTED
 
 COMMANDS = {
     "assignment": (
@@ -17,6 +16,11 @@ COMMANDS = {
     ),
     "cancel": ("millrace.cli.reconfigure:cancel", "Withdraw a request to a running query."),
     "drain": ("millrace.cli.reconfigure:drain", "Move everything away from an executor."),
+    "export": (
+        "millrace.cli.interchange:export_command",
+        "Write a location's state to plain files.",
+    ),
+    "import": ("millrace.cli.interchange:import_command", "Move a state into a new location."),
     "gc": ("millrace.cli.location:gc", "Remove what no retained epoch needs."),
     "move": ("millrace.cli.reconfigure:move", "Give key groups to an executor."),
     "rescale": (
@@ -37,21 +41,13 @@ COMMANDS = {
         "millrace.soak:soak",
         "Disturb a query for a while, then check its state.",
     ),
-    "demo": ("millrace.demo:demo", "Watch a stream be rescaled, lose an executor, and stay right."),
+    "demo": ("millrace.demo:demo", "Watch a stream of made-up readings, then check its state."),
 }
 """Name -> (where it is, one line about it)."""
 
 
 class LazyGroup(click.Group):
     """Imports a command when it is called."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        """Ctrl-C ends any command with the shell's code for it, and without a traceback."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            ctx.exit(INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -73,13 +69,10 @@ EPILOG = """\b
 Examples:
   millrace demo
   millrace sql /data/totals "select * from totals limit 5"
-  millrace ui /data/totals
   millrace rescale /data/totals --parallelism 4
-  millrace check /data/totals
   millrace bench throughput --quick
+  millrace bench all --out bench/results
   millrace soak --minutes 30 --seed 1
-
-Exit codes: 0 if all went well, 1 if not, 2 for wrong options, 130 after Ctrl-C.
 """
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 
 import click
 
-from millrace.cli.failures import explained, interrupts_set
+from millrace.cli.failures import explained
 
 DEFAULT_PORT = 4300
 
@@ -16,7 +17,7 @@ DEFAULT_PORT = 4300
 Examples:
   millrace ui /data/totals
   millrace ui /data/totals --port 8080
-  MILLRACE_TOKEN=... millrace ui s3://bucket/totals --host 0.0.0.0
+  millrace ui s3://bucket/totals --host 0.0.0.0 --token "$TOKEN"
 """
 )
 @click.argument("location")
@@ -30,9 +31,9 @@ Examples:
 )
 @click.option(
     "--token",
-    envvar="MILLRACE_TOKEN",
+    envvar="MILLRACE_UI_TOKEN",
     help="What readers have to know; needed if other machines can reach the page. "
-    "Also taken from MILLRACE_TOKEN.",
+    "Also taken from MILLRACE_UI_TOKEN.",
 )
 def ui(location: str, host: str, port: int, token: str | None) -> None:
     """Serve the live page of a location until Ctrl-C.
@@ -43,11 +44,9 @@ def ui(location: str, host: str, port: int, token: str | None) -> None:
     from millrace.ui import open_page
 
     ended = threading.Event()
-    with (
-        explained(),
-        interrupts_set(ended),
-        open_page(location, host=host, port=port, token=token) as page,
-    ):
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with explained(), open_page(location, host=host, port=port, token=token) as page:
         click.echo(f"{page.watch.location} is at {page.url}\nCtrl-C ends it")
         ended.wait()
     click.echo("ended")

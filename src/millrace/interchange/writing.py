@@ -18,11 +18,22 @@ import pyarrow as pa
 from millrace import clock
 from millrace.errors import ForeignLocationError
 from millrace.ids import Epoch, OperatorName
-from millrace.keygroups import Assignment
+from millrace.keygroups import Assignment, check_key_groups, group_shift
+from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, OperatorCommit, SegmentEntry, open_store
-from millrace.log.segment import HI, LO, SectionData, encode_segment, segment_path
-from millrace.operators.operator import table_name
-from millrace.state.replica import words
+from millrace.log.journal import SPARK_FOLDER
+from millrace.log.segment import (
+    DELETED,
+    HI,
+    LO,
+    SYSTEM_FIELDS,
+    SectionData,
+    encode_segment,
+    segment_path,
+)
+from millrace.operators.operator import TableLayout, table_name
+from millrace.reading.described import Described
+from millrace.state.replica import OWNER_FIELDS, words
 from millrace.state.sorting import count_groups, sort_order
 
 SEGMENT_ROWS = 1 << 20
@@ -33,7 +44,10 @@ FIRST = Epoch(1)
 
 @dataclass(frozen=True)
 class OperatorState:
-    """All of an operator: what it is, and its tables with system columns, in any order."""
+    """All of an operator: what it is, and its tables with their fingerprints, in any order.
+
+    Columns that a table does not have are ignored, and fingerprints may be signed.
+    """
 
     spec: dict[str, Any]
     tables: Mapping[str, pa.Table]
@@ -44,14 +58,16 @@ class StateWriter:
 
     def __init__(self, location: str, key_groups: int, shards: int = 1) -> None:
         store = open_store(location)
+        check_key_groups(key_groups)
+        check_parallelism(shards, key_groups)
         self._journal = Journal.create(store, key_groups)
         if self._journal.head() or self._journal.identity.key_groups != key_groups:
             raise ForeignLocationError(
                 f"{store.url} is a location already, at epoch {self._journal.head()}. State is "
                 "moved into a new location only: choose an empty directory."
             )
-        self._assignment = Assignment.even(key_groups, min(shards, key_groups))
-        self._shift = np.uint64(64 - (key_groups.bit_length() - 1))
+        self._assignment = Assignment.even(key_groups, shards)
+        self._shift = np.uint64(group_shift(key_groups))
         self._key_groups = key_groups
         self._commits: dict[OperatorName, OperatorCommit] = {}
         self._specs: dict[OperatorName, dict[str, Any]] = {}
@@ -63,8 +79,10 @@ class StateWriter:
     def operator(self, name: OperatorName, state: OperatorState) -> int:
         """Write an operator's tables; returns their rows."""
         self._specs[name] = state.spec
+        layouts = Described(name, state.spec).tables
         rows = 0
-        for table, content in state.tables.items():
+        for table, given in state.tables.items():
+            content = _fitted(given, layouts[table])
             entries = tuple(self._segments(table_name(name, table), content))
             commit = OperatorCommit(self._assignment, entries, content.num_rows)
             self._commits[table_name(name, table)] = commit
@@ -102,17 +120,41 @@ class StateWriter:
         self._journal.store.put(path, memoryview(buffer))
         return entry
 
-    def commit(self, batch_id: int | None = None, watermark_ms: int | None = None) -> None:
+    def put_offsets(self, files: Mapping[str, bytes]) -> None:
+        """Write the files of Spark's checkpoint that the query is to go on from."""
+        for path, data in sorted(files.items()):
+            self._journal.store.put(f"{SPARK_FOLDER}/{path}", data)
+
+    def commit(
+        self, batch_id: int | None = None, watermark_ms: int | None = None, processing_ms: int = 0
+    ) -> None:
         """Make what was written the location's first epoch."""
         self._journal.commit(
             self._journal.trail(Epoch(0)),
             run=clock.fresh_id(),
             batch_id=batch_id,
             watermark_ms=watermark_ms,
+            processing_ms=processing_ms,
             operators=self._commits,
             specs=self._specs,
             full=True,
         )
+
+
+def _fitted(given: pa.Table, layout: TableLayout) -> pa.Table:
+    """A table in exactly the columns and types in which it is kept."""
+    schema = pa.schema([*SYSTEM_FIELDS, *(OWNER_FIELDS if layout.owned else ()), *layout.schema])
+    columns = []
+    for field in schema:
+        if field.name == DELETED:
+            columns.append(pa.array(np.zeros(given.num_rows, np.bool_)))
+            continue
+        column = given.column(field.name)
+        if pa.types.is_uint64(field.type) and pa.types.is_int64(column.type):
+            chunks = [chunk.to_numpy().view(np.uint64) for chunk in column.chunks]
+            column = pa.array(np.concatenate(chunks) if chunks else np.empty(0, np.uint64))
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _column(content: pa.Table, name: str) -> npt.NDArray[np.uint64]:

@@ -13,6 +13,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from millrace.errors import SessionError, UnsupportedVersionError
+from millrace.spark.tables import register
 
 DAEMON_MODULE = "millrace.spark.daemon"
 
@@ -49,7 +50,7 @@ def session(
     master: str | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> SparkSession:
-    """A Spark session with the settings that matter to Millrace.
+    """A Spark session with the settings that matter to Millrace, and its format "millrace".
 
     `config` is added last and wins. If a session is running already, it is returned as it is, and
     a warning says what it lacks.
@@ -68,6 +69,7 @@ def session(
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     check_session(spark)
+    register(spark)
     return spark
 
 

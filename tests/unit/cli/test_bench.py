@@ -16,7 +16,6 @@ from millrace.bench import (
     BenchmarkError,
     Result,
     growth,
-    latency,
     limits,
     placement,
     python,
@@ -42,7 +41,6 @@ COMMANDS = {
     "query": query,
     "serve": serve,
     "limits": limits,
-    "latency": latency,
 }
 
 
