@@ -27,10 +27,10 @@ def members(session: int | None = None) -> list[int]:
     return sorted(found)
 
 
-def executor_processes(session: int | None = None) -> dict[str, int]:
-    """Spark's executor id -> process id."""
+def executor_processes(session: int | None = None, *, below: int | None = None) -> dict[str, int]:
+    """Spark's executor id -> process id; in a session, or below a process."""
     found = {}
-    for pid in members(session):
+    for pid in members(session) if below is None else descendants(below):
         command = command_line(pid)
         if "CoarseGrainedExecutorBackend" in command:
             match = re.search(r"--executor-id (\S+)", command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,16 +12,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
+from tests.browser import CHROMIUM, document
 from tests.conftest import ROOT
 
 import millrace as mr
+
+pytestmark = [pytest.mark.cluster, pytest.mark.browser]
+
+QUICK = ("--headless", "--rows-per-epoch", "2000")
 
 
 @contextmanager
 def demo(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "millrace.demo", "--rows-per-epoch", "2000", *options],
+        [sys.executable, "-u", "-m", "millrace.demo", *QUICK, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -49,32 +56,55 @@ def of_session(leader: int) -> list[psutil.Process]:
     return found
 
 
-def test_runs_restarts_and_agrees_with_a_batch(tmp_path: Path) -> None:
+def read_until(process: subprocess.Popen[str], words: str) -> list[str]:
+    """The lines up to and with one that has these words."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if words in line:
+            return lines
+    raise AssertionError(f"it ended without {words!r}:\n{''.join(lines)}")
+
+
+@pytest.mark.timeout(600)
+def test_it_rescales_is_wounded_answers_and_agrees_with_a_batch(tmp_path: Path) -> None:
     keep = tmp_path / "keep"
-    with demo(tmp_path, "--seconds", "1", "--keep", str(keep)) as process:
-        output, _ = process.communicate(timeout=240)
+    with demo(tmp_path, "--minutes", "0", "--keep", str(keep)) as process:
+        lines = read_until(process, "the live page is")
+        url = lines[-1].split()[-1]
+        lines += read_until(process, "SIGKILL to executor-")
+        if CHROMIUM is not None:
+            html = document(url, tmp_path / "profile")
+            assert re.search(r'<text class="tag k-rescale"[^>]*>rescale 2 → 4<', html)
+            cells = re.findall(r'<i [^>]*title="key group (\d+): executor-\d+"', html)
+            assert [int(group) for group in cells] == list(range(256))
+        rest, _ = process.communicate(timeout=300)
+        assert of_session(process.pid) == []
+    output = "".join(lines) + rest
     assert process.returncode == 0, output
-    assert "restarted from the location with parallelism 4" in output
-    assert output.count("batch recomputation") == 1
-    assert "): equal\n" in output
+    assert "rescaled 2 → 4 while the stream went on" in output
+    assert "key groups went to others, and epochs went on" in output
+    assert "SQL on the state of epoch" in output
+    assert "→ 2 while the stream went on" in rest
+    assert "keys): equal\n" in rest
     assert "WARN" not in output
     # It is equal because there was something to compare.
     state = mr.open(str(keep / "location"))
-    assert state.epoch >= 2
+    assert state.epoch >= 10
     assert sum(state.to_arrow("totals")["n"].to_pylist()) > 0.8 * 2000 * state.epoch
 
 
+@pytest.mark.timeout(600)
 def test_ctrl_c_is_clean(tmp_path: Path) -> None:
-    with demo(tmp_path, "--seconds", "600") as process:
-        assert process.stdout is not None
-        # Two lines are the heading; the third is the first epoch.
-        seen = [process.stdout.readline() for _ in range(4)]
+    with demo(tmp_path, "--minutes", "10") as process:
+        seen = read_until(process, " 2,000 ")
         os.killpg(process.pid, signal.SIGINT)
         rest, _ = process.communicate(timeout=120)
         assert of_session(process.pid) == []
     output = "".join(seen) + rest
     assert process.returncode == 130, output
-    assert "interrupted" in rest
+    assert "interrupted; nothing is left running" in rest
     assert "Traceback" not in output
     assert "Exception" not in output
     assert list(tmp_path.glob("millrace-demo-*")) == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -89,15 +90,30 @@ def test_most_pages_have_python() -> None:
     assert len(skipped) <= 2
 
 
-def test_readme_shows_the_example_and_its_output(tmp_path: Path) -> None:
-    program = ROOT / "examples" / "quickstart.py"
-    shown = {b.info: b.body for b in blocks(ROOT / "README.md")}
-    code = shown["python", "file=examples/quickstart.py"]
-    header, _, rest = program.read_text().partition('"""\n\n')
-    assert header.startswith('"""')
-    assert code == rest
+def shown(word: str) -> dict[str, str]:
+    """File -> the block of some page that shows it, or its output."""
+    found = {}
+    for page in PAGES:
+        for block in blocks(page):
+            for part in block.info:
+                if part.startswith(f"{word}="):
+                    found[part.partition("=")[2]] = block.body
+    return found
+
+
+def test_every_example_is_shown_as_it_is() -> None:
+    files = {page_id(path): path for path in sorted(ROOT.glob("examples/*.py"))}
+    assert len(files) >= 5
+    assert shown("file").keys() == shown("output-of").keys() == files.keys()
+    for name, code in shown("file").items():
+        header, _, rest = files[name].read_text().partition('"""\n\n')
+        assert header.startswith('"""')
+        assert code == rest
+
+
+def test_an_example_on_its_own_prints_what_is_shown(tmp_path: Path) -> None:
     run = subprocess.run(
-        [sys.executable, str(program)],
+        [sys.executable, str(ROOT / "examples" / "quickstart.py")],
         capture_output=True,
         text=True,
         timeout=240,
@@ -110,7 +126,24 @@ def test_readme_shows_the_example_and_its_output(tmp_path: Path) -> None:
         },
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout == shown["text", "output-of=examples/quickstart.py"]
+    assert run.stdout == shown("output-of")["examples/quickstart.py"]
+
+
+@pytest.mark.parametrize("name", ["fraud_rule", "online_features", "sessions", "word_count"])
+def test_the_others_do_so_on_a_session_that_is_there(
+    name: str,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    try:
+        runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+    assert capsys.readouterr().out == shown("output-of")[f"examples/{name}.py"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

@@ -1,5 +1,6 @@
 """Finding executors and their Python workers among real processes."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ def test_executors_are_found_by_their_id() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         assert executor_processes() == {"7": process.pid}
+        assert executor_processes(below=os.getpid()) == {"7": process.pid}
+        assert executor_processes(below=process.pid) == {}
     assert executor_processes() == {}
 
 

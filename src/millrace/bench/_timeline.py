@@ -98,12 +98,14 @@ class Timeline:
         self.points = list(points)
         self.started = started
         self.rate = rate
-        made, done = [], []
+        made, shown, done = [], [], []
         for point in self.points:
             rows = self._made(point)
             made.append(rows)
+            shown.append(self._shown_at(point))
             done.append(np.full(len(rows), point.committed))
         self._created: Floats = np.concatenate(made) if made else np.zeros(0)
+        self._shown: Floats = np.concatenate(shown) if shown else np.zeros(0)
         self._committed: Floats = np.concatenate(done) if done else np.zeros(0)
 
     @staticmethod
@@ -115,7 +117,13 @@ class Timeline:
         return Timeline(points, data["started"], data["rate"])
 
     def _made(self, point: Point) -> Floats:
-        within = (np.arange(SAMPLES) + 0.5) / SAMPLES
+        return self._moments(point, (np.arange(SAMPLES) + 0.5) / SAMPLES)
+
+    def _shown_at(self, point: Point) -> Floats:
+        """When the sources show the rows: at the end of their second."""
+        return self._moments(point, np.ones(SAMPLES))
+
+    def _moments(self, point: Point, within: Floats) -> Floats:
         parts = [
             (np.arange(begin, end)[:, None] + within).ravel() + number / SOURCES
             for number, (begin, end) in enumerate(zip(point.begins, point.ends, strict=True))
@@ -140,6 +148,11 @@ class Timeline:
     def after(self, since: float, until: float) -> Floats:
         """Latencies of rows made after `since` and before `until`."""
         return self._latencies((self._created > since) & (self._created < until))
+
+    def shown(self, since: float, until: float) -> Floats:
+        """Of rows that were shown in between: from the source showing them to their commit."""
+        chosen = (self._shown > since) & (self._shown < until)
+        return (self._committed - self._shown)[chosen]
 
     def _latencies(self, chosen: npt.NDArray[np.bool_]) -> Floats:
         return (self._committed - self._created)[chosen]

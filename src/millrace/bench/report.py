@@ -68,6 +68,11 @@ ABOUT = {
         "reader that stays open. `slowdown_percent` is how much longer a stream's epochs on one "
         "core are while queries run back to back on the other."
     ),
+    "latency": (
+        "Event latency at shares of the smaller of the two capacities, epochs back to back, the "
+        "same rates for both sides. `shown` is from when the source shows a row to the commit of "
+        "its epoch; `made` has the wait for the source in it, up to a second, too."
+    ),
     "serve": (
         "`millrace serve` on one core, and a client on another that asks for keys drawn uniformly: "
         "one question at a time, several at a time, batches over Arrow Flight, and while epochs "

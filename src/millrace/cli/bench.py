@@ -492,6 +492,39 @@ def limits_command(json_path: Path | None, quick: bool, keys: int, keep: Path | 
     sys.exit(_execute("limits", lambda w, s: limits.run(options, w, s), json_path, keep))
 
 
+@bench.command("latency")
+@json_option
+@quick_option
+@click.option("--keys", type=Size(), default="100k", show_default=True, help="Size of the state.")
+@click.option(
+    "--rate",
+    type=Size(),
+    help="Rows per second that count as the capacity. Default: the smaller of the two, measured.",
+)
+@click.option(
+    "--rounds", type=int, default=3, show_default=True, help="Runs of each side and load."
+)
+@keep_option
+def latency_command(
+    json_path: Path | None, quick: bool, keys: int, rate: int | None, rounds: int, keep: Path | None
+) -> None:
+    """Event latency at 10, 50 and 80 % of capacity, beside Spark's own stateful query.
+
+    Both sides get the same rates, on the same executors, with epochs back to back.
+
+    \b
+    Examples:
+      millrace bench latency --quick
+      millrace bench latency --json latency.json
+      millrace bench latency --keys 1m --rate 100k
+    """
+    from millrace.bench import latency
+
+    options = latency.Options(keys=keys, rate=rate, rounds=max(rounds, 1))
+    options = options.quick() if quick else options
+    sys.exit(_execute("latency", lambda w, s: latency.run(options, w, s), json_path, keep))
+
+
 @bench.command("all")
 @quick_option
 @click.option(
@@ -511,6 +544,7 @@ def all_command(quick: bool, out: Path) -> None:
     """
     from millrace.bench import (
         growth,
+        latency,
         limits,
         placement,
         python,
@@ -524,16 +558,14 @@ def all_command(quick: bool, out: Path) -> None:
 
     speed, size, programs = throughput.Options(), growth.Options(), python.Options()
     kinds, staying, asking = state_types.Options(), placement.Options(), serve.Options()
-    looking = query.Options()
-    extremes = limits.Options()
+    looking, waiting, extremes = query.Options(), latency.Options(), limits.Options()
     moving = rescale.Options(timelines=_beside(out / "rescale.json"))
     killing = recovery.Options(timelines=_beside(out / "recovery.json"))
     if quick:
         speed, size, programs = speed.quick(), size.quick(), programs.quick()
         kinds, staying, asking = kinds.quick(), staying.quick(), asking.quick()
         moving, killing, looking = moving.quick(), killing.quick(), looking.quick()
-        moving, killing = moving.quick(), killing.quick()
-        extremes = extremes.quick()
+        waiting, extremes = waiting.quick(), extremes.quick()
     runs: dict[str, Run] = {
         "throughput": lambda w, s: throughput.run(speed, w, s),
         "growth": lambda w, s: growth.run(size, w, s),
@@ -545,6 +577,7 @@ def all_command(quick: bool, out: Path) -> None:
         "query": lambda w, s: query.run(looking, w, s),
         "serve": lambda w, s: serve.run(asking, w, s),
         "limits": lambda w, s: limits.run(extremes, w, s),
+        "latency": lambda w, s: latency.run(waiting, w, s),
     }
     codes = [_execute(name, run, out / f"{name}.json", None) for name, run in runs.items()]
     sys.exit(max(codes))

@@ -8,6 +8,7 @@ import importlib.util
 import click
 
 from millrace._version import __version__
+from millrace.cli.failures import INTERRUPTED
 
 COMMANDS = {
     "assignment": (
@@ -41,13 +42,21 @@ COMMANDS = {
         "millrace.soak:soak",
         "Disturb a query for a while, then check its state.",
     ),
-    "demo": ("millrace.demo:demo", "Watch a stream of made-up readings, then check its state."),
+    "demo": ("millrace.demo:demo", "Watch a stream be rescaled, lose an executor, and stay right."),
 }
 """Name -> (where it is, one line about it)."""
 
 
 class LazyGroup(click.Group):
     """Imports a command when it is called."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Ctrl-C ends any command with the shell's code for it, and without a traceback."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -69,10 +78,13 @@ EPILOG = """\b
 Examples:
   millrace demo
   millrace sql /data/totals "select * from totals limit 5"
+  millrace ui /data/totals
   millrace rescale /data/totals --parallelism 4
+  millrace check /data/totals
   millrace bench throughput --quick
-  millrace bench all --out bench/results
   millrace soak --minutes 30 --seed 1
+
+Exit codes: 0 if all went well, 1 if not, 2 for wrong options, 130 after Ctrl-C.
 """
 
 

@@ -1,13 +1,18 @@
-"""How a command ends when Millrace refuses: the message alone, and exit code 1."""
+"""How a command ends: when Millrace refuses, with the message alone; after Ctrl-C, in order."""
 
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 from collections.abc import Iterator
 
 import click
 
 from millrace.errors import MillraceError
+
+INTERRUPTED = 130
+"""The shell's exit code after Ctrl-C."""
 
 
 class Failure(click.ClickException):
@@ -21,3 +26,15 @@ def explained() -> Iterator[None]:
         yield
     except MillraceError as error:
         raise Failure(str(error)) from error
+
+
+@contextlib.contextmanager
+def interrupts_set(event: threading.Event) -> Iterator[None]:
+    """Ctrl-C and a termination request set the event and do nothing else."""
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(s, lambda *_: event.set()) for s in signals]
+    try:
+        yield
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)

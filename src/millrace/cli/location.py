@@ -85,13 +85,17 @@ def gc(location: str, retain: int, dry_run: bool, as_json: bool) -> None:
         raise Failure(f"--retain {retain}: at least one epoch has to stay readable.")
     with explained():
         journal = Journal.open(open_store(location))
-        if dry_run:
-            found = doomed(journal, retain)
-            swept = {"manifests": len(found.epochs), "segments": len(found.segments)}
-        else:
-            swept = asdict(collect(journal, retain))
+        with Console(stderr=True).status(f"reading the manifests of {location}"):
+            swept = _sweep(journal, retain, dry_run)
     verb = "would remove" if dry_run else "removed"
     if as_json:
         click.echo(json_.dumps({**swept, "dry_run": dry_run}))
     else:
         click.echo(f"{verb} {swept['manifests']} manifests and {swept['segments']} segments")
+
+
+def _sweep(journal: Journal, retain: int, dry_run: bool) -> dict[str, int]:
+    if dry_run:
+        found = doomed(journal, retain)
+        return {"manifests": len(found.epochs), "segments": len(found.segments)}
+    return asdict(collect(journal, retain))

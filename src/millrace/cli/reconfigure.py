@@ -6,8 +6,11 @@ it, the request is withdrawn, unless it was said to be left for the next start.
 
 from __future__ import annotations
 
+import contextlib
 import json as json_
 import re
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -15,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace import clock
-from millrace.cli.failures import Failure, explained
+from millrace.cli.failures import Failure, explained, interrupts_set
 from millrace.errors import UsageError
 from millrace.ids import OperatorName, Shard
 from millrace.keygroups import Assignment, format_ranges, parse_ranges
@@ -55,15 +58,15 @@ def _ask(location: str, timeout: float, queue: bool, as_json: bool, kind: str, *
     console = Console(stderr=True)
     given = {key: value for key, value in body.items() if value is not None}
     with explained():
-        request = requests.submit(kind, **given)
-        with console.status(f"waiting for the query on {location}"):
+        with console.status(f"waiting for the query on {location}"), _withdrawn(requests) as asked:
+            request = _submit(requests, kind, given, asked)
             taken = _await_taken(requests, request, timeout)
         if not taken and queue:
             click.echo(f"request {request.id} is left for the next start of {location}")
             return
         if not taken:
             _withdraw(requests, request, location, timeout)
-        with console.status(f"{kind} is under way"):
+        with console.status(f"{kind} is under way"), _left_alone(location, request):
             answer = _await_answer(requests, request)
     if as_json:
         body = {"request": request.id, "state": answer.state, "reason": answer.reason}
@@ -72,6 +75,44 @@ def _ask(location: str, timeout: float, queue: bool, as_json: bool, kind: str, *
         click.echo(_described(kind, answer))
     if answer.state != "done":
         raise SystemExit(1)
+
+
+@contextlib.contextmanager
+def _withdrawn(requests: Requests) -> Iterator[list[Request]]:
+    """After Ctrl-C, nobody is to take up the requests that are put into the list."""
+    asked: list[Request] = []
+    try:
+        yield asked
+    except KeyboardInterrupt:
+        for request in asked:
+            requests.answer(request.id, Answer("cancelled", "interrupted before a query took it"))
+        raise
+
+
+def _submit(
+    requests: Requests, kind: str, details: dict[str, Any], asked: list[Request]
+) -> Request:
+    """Write a request; Ctrl-C waits until it is known what was written."""
+    interrupted = threading.Event()
+    with interrupts_set(interrupted):
+        asked.append(requests.submit(kind, **details))
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+    return asked[-1]
+
+
+@contextlib.contextmanager
+def _left_alone(location: str, request: Request) -> Iterator[None]:
+    """After Ctrl-C the query goes on with what it has begun; say so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(
+            f"the query goes on with request {request.id}; to stop it: "
+            f"millrace cancel {location} {request.id}",
+            err=True,
+        )
+        raise
 
 
 def _await_taken(requests: Requests, request: Request, timeout: float) -> bool:

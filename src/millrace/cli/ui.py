@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 
 import click
 
-from millrace.cli.failures import explained
+from millrace.cli.failures import explained, interrupts_set
 
 DEFAULT_PORT = 4300
 
@@ -17,7 +16,7 @@ DEFAULT_PORT = 4300
 Examples:
   millrace ui /data/totals
   millrace ui /data/totals --port 8080
-  millrace ui s3://bucket/totals --host 0.0.0.0 --token "$TOKEN"
+  MILLRACE_TOKEN=... millrace ui s3://bucket/totals --host 0.0.0.0
 """
 )
 @click.argument("location")
@@ -31,9 +30,9 @@ Examples:
 )
 @click.option(
     "--token",
-    envvar="MILLRACE_UI_TOKEN",
+    envvar="MILLRACE_TOKEN",
     help="What readers have to know; needed if other machines can reach the page. "
-    "Also taken from MILLRACE_UI_TOKEN.",
+    "Also taken from MILLRACE_TOKEN.",
 )
 def ui(location: str, host: str, port: int, token: str | None) -> None:
     """Serve the live page of a location until Ctrl-C.
@@ -44,9 +43,11 @@ def ui(location: str, host: str, port: int, token: str | None) -> None:
     from millrace.ui import open_page
 
     ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    with explained(), open_page(location, host=host, port=port, token=token) as page:
+    with (
+        explained(),
+        interrupts_set(ended),
+        open_page(location, host=host, port=port, token=token) as page,
+    ):
         click.echo(f"{page.watch.location} is at {page.url}\nCtrl-C ends it")
         ended.wait()
     click.echo("ended")

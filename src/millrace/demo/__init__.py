@@ -1,4 +1,4 @@
-"""The demonstration: a stream of made-up sensor readings, watched in the terminal, then checked."""
+"""The demonstration: a stream of made-up sensor readings, watched live, then checked."""
 
 from millrace.demo.command import demo
 

@@ -80,7 +80,7 @@ class Board:
         self._console = console
         self._live: Live | None = None
         room = max(console.height - 8, 5) if console.is_terminal else 0
-        self._lines: deque[EpochLine | str] = deque(maxlen=room)
+        self._lines: deque[EpochLine | str | Text] = deque(maxlen=room)
         self._status = ""
 
     @contextmanager
@@ -111,6 +111,13 @@ class Board:
         self._lines.append(text)
         self._refresh()
 
+    def say(self, text: str) -> None:
+        """A line between epochs, as it is."""
+        if self._live is None:
+            self._console.print(text, soft_wrap=True, highlight=False, markup=False)
+        self._lines.append(Text(text))
+        self._refresh()
+
     def status(self, text: str) -> None:
         """What is going on, below the table; not shown outside a terminal."""
         self._status = text
@@ -135,7 +142,9 @@ class Board:
                     parts.append(table)
                 table.add_row(*line.cells())
             else:
-                parts.append(Rule(line, align="left", style="yellow"))
+                parts.append(
+                    Rule(line, align="left", style="yellow") if type(line) is str else line
+                )
         return Group(*parts, Text(self._status, style="dim"))
 
 

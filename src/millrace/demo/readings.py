@@ -10,6 +10,8 @@ readings), one reading in sixteen has no metric, and one in eight is not positiv
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -30,9 +32,23 @@ _EXPRESSIONS = (
 )
 
 
-def readings(rows: DataFrame) -> DataFrame:
+@dataclass(frozen=True)
+class Pace:
+    """How fast readings are made, from when on."""
+
+    begin_ms: int
+    rows_per_second: float
+
+    @property
+    def at(self) -> str:
+        """When a reading was taken, as Spark SQL."""
+        ms = f"{self.begin_ms} + bigint(row * {1000 / self.rows_per_second!r}D)"
+        return f"timestamp_millis({ms}) as at"
+
+
+def readings(rows: DataFrame, pace: Pace) -> DataFrame:
     """Readings for a frame with a column `row`."""
-    return rows.selectExpr(*_EXPRESSIONS)
+    return rows.selectExpr(*_EXPRESSIONS, pace.at)
 
 
 def valid(df: DataFrame) -> DataFrame:
@@ -40,7 +56,7 @@ def valid(df: DataFrame) -> DataFrame:
     return df.where("value > 0")
 
 
-def totals(spark: SparkSession, rows_per_epoch: int) -> Stream:
+def totals(spark: SparkSession, rows_per_epoch: int, pace: Pace) -> Stream:
     """The stream: so many rows in every epoch, aggregated per device and metric."""
     source = (
         spark.readStream.format("rate-micro-batch")
@@ -50,7 +66,7 @@ def totals(spark: SparkSession, rows_per_epoch: int) -> Stream:
         .selectExpr("value as row")
     )
     return (
-        mr.stream(readings(source))
+        mr.stream(readings(source, pace), event_time="at", watermark="2 seconds")
         .transform(valid)
         .key_by(*KEYS)
         .aggregate(
@@ -59,16 +75,17 @@ def totals(spark: SparkSession, rows_per_epoch: int) -> Stream:
             low=mr.min("value"),
             peak=mr.max("value"),
             avg=mr.mean("value"),
+            seen=mr.max("at"),
             name=OPERATOR,
         )
     )
 
 
-def recomputed(spark: SparkSession, rows: int) -> DataFrame:
+def recomputed(spark: SparkSession, rows: int, pace: Pace) -> DataFrame:
     """The same aggregate by Spark alone, in one batch over the first `rows` rows."""
     source = spark.range(rows).withColumnRenamed("id", "row")
     return (
-        valid(readings(source))
+        valid(readings(source, pace))
         .groupBy(*KEYS)
         .agg(
             F.count("*").alias("n"),
@@ -76,5 +93,6 @@ def recomputed(spark: SparkSession, rows: int) -> DataFrame:
             F.min("value").alias("low"),
             F.max("value").alias("peak"),
             F.avg("value").alias("avg"),
+            F.max("at").alias("seen"),
         )
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import socket
 import sys
@@ -19,6 +18,7 @@ from millrace.errors import TokenRequiredError
 from millrace.serve.flight import FlightLookups
 from millrace.serve.http import App
 from millrace.serve.look import POLL_SECONDS, Lookups
+from millrace.ui.server import is_loopback
 
 TOKEN_VARIABLE = "MILLRACE_TOKEN"
 
@@ -121,20 +121,11 @@ def read_token(token_file: Path | None) -> str | None:
 
 def check_reach(host: str, token: str | None) -> None:
     """Raise if other machines could ask and there is no token to tell who may."""
-    if token is None and not _is_loopback(host):
+    if token is None and not is_loopback(host):
         raise TokenRequiredError(
             f"--host {host} can be reached from other machines, so a token is needed: give one "
             f"with --token-file or {TOKEN_VARIABLE}, or listen at 127.0.0.1."
         )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def server(lookups: Lookups, endpoint: Endpoint) -> uvicorn.Server:

@@ -18,14 +18,12 @@ from rich.table import Table
 
 from millrace import clock
 from millrace.bench import Result
-from millrace.cli.failures import explained
-from millrace.demo.command import interrupts_set
+from millrace.cli.failures import INTERRUPTED, explained, interrupts_set
 from millrace.soak import clocks, machine
 from millrace.soak import schedule as s
 from millrace.soak.lives import Interrupted, Supervisor, Tally
 from millrace.soak.oracle import Verdict, check
 
-INTERRUPTED = 130
 EVERY_SECONDS = 30.0
 """Without a terminal, a line of progress this often."""
 
@@ -88,7 +86,13 @@ class Wanted:
         return " ".join([*words, *(f"--only '{kind}'" for kind in self.only)])
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+Examples:
+  millrace soak --minutes 30 --seed 1
+  millrace soak --minutes 5 --disturbances 20
+"""
+)
 @click.option("--minutes", type=click.FloatRange(min=0), default=5.0, show_default=True)
 @click.option(
     "--disturbances",

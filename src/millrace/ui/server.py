@@ -9,7 +9,7 @@ import threading
 
 import uvicorn
 
-from millrace.errors import PageError, UsageError
+from millrace.errors import PageError, TokenRequiredError
 from millrace.ui.app import make_app
 from millrace.ui.watch import Source, Watch
 
@@ -94,10 +94,10 @@ def open_page(
 ) -> Page:
     """Serve the page of a location."""
     if not is_loopback(host) and not token:
-        raise UsageError(
+        raise TokenRequiredError(
             f"host={host!r} can be reached from other machines, so the page needs a token: "
-            "token='...' (--token on the command line). Without one, use host='127.0.0.1', and a "
-            "tunnel such as ssh -L to look from elsewhere."
+            "token='...' (on the command line, --token or MILLRACE_TOKEN). Without one, use "
+            "host='127.0.0.1', and a tunnel such as ssh -L to look from elsewhere."
         )
     watch = Watch(location, source)
     return Page(watch, _listen(host, port), host, token)

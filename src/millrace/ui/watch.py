@@ -170,7 +170,8 @@ class Watch:
         history, live = self.history, self._live
         points = list(history.points)
         new = itertools.dropwhile(lambda point: point.epoch <= after, points)
-        alive = None if live is None else set(live.executors)
+        running = live is not None and live.state == "running"
+        alive = set(live.executors) if live is not None and running else None
         return {
             "location": self.location,
             "query": self.journal.identity.query,

@@ -125,3 +125,12 @@ def test_the_series_has_one_entry_per_epoch() -> None:
     assert first[0] == pytest.approx(2.25)
     assert first[1] < first[2] < first[3]
     assert second[1:] == first[1:]
+
+
+def test_what_the_source_shows_late_is_not_the_engines_latency() -> None:
+    timeline = Timeline(steady(3, delay=0.25), START, rate=400)
+    shown = timeline.shown(START, START + 60)
+    # Source n shows its rows n quarters after the whole second; all are done at once, 0.25 later.
+    assert sorted(set(np.round(shown, 6))) == [0.25, 0.5, 0.75, 1.0]
+    assert len(shown) == 3 * SOURCES * SAMPLES
+    assert len(timeline.shown(START + 1.1, START + 1.3)) == SAMPLES

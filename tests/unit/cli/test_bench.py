@@ -16,6 +16,7 @@ from millrace.bench import (
     BenchmarkError,
     Result,
     growth,
+    latency,
     limits,
     placement,
     python,
@@ -41,6 +42,7 @@ COMMANDS = {
     "query": query,
     "serve": serve,
     "limits": limits,
+    "latency": latency,
 }
 
 

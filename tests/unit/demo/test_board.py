@@ -22,6 +22,7 @@ def shown(*, terminal: bool) -> str:
         for epoch in (1, 2):
             board.add(line(epoch))
         board.mark("restarted with parallelism 4")
+        board.say("  device  [n]")
         board.add(line(3))
         board.status("nearly done")
     return out.getvalue()
@@ -30,9 +31,9 @@ def shown(*, terminal: bool) -> str:
 def test_plain_lines_say_everything_once() -> None:
     lines = shown(terminal=False).splitlines()
     assert "\x1b" not in "".join(lines)
-    assert len(lines) == 6
-    assert lines[4] == "--- restarted with parallelism 4"
-    for row, epoch in ((lines[2], 1), (lines[3], 2), (lines[5], 3)):
+    assert len(lines) == 7
+    assert lines[4:6] == ["--- restarted with parallelism 4", "  device  [n]"]
+    for row, epoch in ((lines[2], 1), (lines[3], 2), (lines[6], 3)):
         cells = row.split()
         assert cells[:5] == [str(epoch), "200,000", "800,000", "250", "92,795"]
         assert row.split("  ")[-1].strip() == "0 / 0 / 36 / 0"
@@ -41,7 +42,7 @@ def test_plain_lines_say_everything_once() -> None:
 def test_a_terminal_shows_the_last_state() -> None:
     last = shown(terminal=True).rsplit("\x1b[2K", 1)[-1]
     assert [heading for _, heading, _ in COLUMNS if heading not in last] == []
-    assert last.index("restarted") < last.index("nearly done")
+    assert last.index("restarted") < last.index("device  [n]") < last.index("nearly done")
     assert last.count("200,000") == 3
 
 

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from tests.conftest import ROOT
 from tests.unit.ui.histories import eventful
 
-from millrace.errors import NotALocationError, PageError, UsageError
+from millrace.errors import NotALocationError, PageError, TokenRequiredError
 from millrace.ui import open_page
 from millrace.ui.app import FILES, make_app
 from millrace.ui.metrics import METRICS, _labels
@@ -131,7 +131,7 @@ def test_serving_and_closing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_other_machines_only_with_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     past = eventful(tmp_path / "location", monkeypatch)
     for host in ("0.0.0.0", "::", "stream.example.com", "192.0.2.1"):
-        with pytest.raises(UsageError, match="needs a token"):
+        with pytest.raises(TokenRequiredError, match="needs a token"):
             open_page(past.url, host=host)
     with open_page(past.url, host="0.0.0.0", token="sesame") as page:
         assert page.url.endswith("/#token=sesame")

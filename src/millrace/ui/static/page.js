@@ -5,6 +5,7 @@ const POLL_MS = 1000;
 const KEPT = 3600; // epochs, as many as the server keeps
 const DRAWN = 360; // points of a line; beyond that, neighbours are joined
 const COLOURS = 10;
+const FRESH_MS = 5000; // for how long key groups that have changed hands are outlined
 const SVG = "http://www.w3.org/2000/svg";
 const $ = (id) => document.getElementById(id);
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -382,7 +383,7 @@ function drawTiles() {
   tiles.push(["State", last ? sizeText : "–", sizeUnit, last ? `${number.format(last.state_rows)} rows` : ""]);
   tiles.push(["Epoch", last ? number.format(last.epoch) : "–", "", last ? `committed ${duration(Math.max(0, now - last.time_ms))} ago` : "none yet"]);
   const mark = last?.watermark_ms > 0 ? last.watermark_ms : null;
-  tiles.push(["Watermark", mark === null ? "none" : moment(mark), "", mark === null ? "the query has no event time" : `${duration(Math.max(0, last.time_ms - mark))} behind the commit`]);
+  tiles.push(["Watermark", mark === null ? "none" : moment(mark), "", mark === null ? "the query has no event time" : `${duration(Math.max(0, last.time_ms - mark))} behind`]);
   const live = data.state === "running";
   tiles.push(["Shards", last ? String(last.shards) : "–", "", live && alive ? `${busy || 1} of ${alive} executors have key groups` : `on ${busy || "any"} executors`]);
   $("tiles").replaceChildren(...tiles.map(([label, value, unit, sub]) => element("div", { className: "tile" },
@@ -411,8 +412,8 @@ function drawMap(at) {
   grid.style.gridTemplateColumns = `repeat(${across}, 1fr)`;
   if (grid.childElementCount !== groups) grid.replaceChildren(...Array.from({ length: groups }, () => element("i")));
   const counts = new Map();
-  const newest = data.points.length ? data.points[data.points.length - 1].epoch : 0;
-  const fresh = !at && before && newest - current.epoch < 6;
+  const flipped = current && data.points.find((p) => p.epoch === current.epoch);
+  const fresh = !at && before && flipped && Date.now() + view.skew - flipped.time_ms < FRESH_MS;
   [...grid.children].forEach((cell, group) => {
     const owner = current ? current.owners[group] : "";
     counts.set(owner, (counts.get(owner) ?? 0) + 1);

@@ -1,0 +1,146 @@
+"""Event latency at rest: 10, 50 and 80 % of capacity, beside Spark's own stateful query.
+
+Rows come at a fixed rate whether a side keeps up or not, and epochs run back to back. Both sides
+count per key on the same executors, and get the same rates: shares of the smaller of the two
+capacities, which are measured first.
+
+Spark's rate source makes the rows of a second when that second is over, and there are four of them,
+a quarter of a second apart. `shown` is from when the source shows a row to the commit of its epoch:
+what an engine can do something about. `made` is from the row's making, as in `rescale`; the wait
+for the source, half a second in the mean and the same for both, is in it.
+
+Sides take turns. After each run the state is compared with one Spark batch over the same rows.
+"""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from millrace.bench._console import Steps
+from millrace.bench._contract import Result
+from millrace.bench._openloop import FILLED, Side, Store
+from millrace.bench._process import Peer
+from millrace.bench._sizes import size_name
+from millrace.bench._timeline import Spread
+
+NAME = "latency"
+SIDES = {"millrace": "millrace_cluster", "spark": "spark_cluster"}
+EXECUTORS = PARALLELISM = 2
+PARTS = ("p50", "p99", "max")
+BAR_LOAD, BAR = 50, 0.7
+
+
+@dataclass(frozen=True)
+class Options:
+    """Sizes of a run."""
+
+    keys: int = 100_000
+    loads: tuple[int, ...] = (10, 50, 80)
+    """Percent of the smaller capacity."""
+    rate: int | None = None
+    """Rows per second that count as the capacity, instead of measuring it."""
+    rounds: int = 3
+    warm: float = 5.0
+    steady: float = 20.0
+    probe: float = 10.0
+    offered: int = 600_000
+    spark_offered: int = 300_000
+
+    def quick(self) -> Options:
+        return replace(
+            self,
+            keys=min(self.keys, 20_000),
+            loads=(50,),
+            rate=self.rate or 40_000,
+            rounds=1,
+            warm=2.0,
+            steady=5.0,
+        )
+
+
+class Latency:
+    """One run of the benchmark."""
+
+    def __init__(self, options: Options, workdir: Path, steps: Steps) -> None:
+        self._options = options
+        self._workdir = workdir
+        self._steps = steps
+        self._result = Result(NAME)
+        self._found: dict[tuple[str, int, str], list[Spread]] = {}
+
+    def run(self) -> Result:
+        options, result = self._options, self._result
+        result.figure("latency.keys", options.keys)
+        with ExitStack() as stack:
+            sides = {}
+            for name, kind in SIDES.items():
+                self._steps.step(f"{kind}: filling {size_name(options.keys)} keys")
+                peer = stack.enter_context(Peer(kind, self._workdir, memory="1g"))
+                sides[name] = Side.open(peer, options.keys, EXECUTORS, Store(), PARALLELISM)
+            capacity = float(options.rate or self._capacity(sides))
+            result.figure("latency.capacity_rows_per_s", capacity)
+            for number in range(options.rounds):
+                for load in options.loads:
+                    for name, side in sides.items():
+                        side.set_rate(capacity * load / 100)
+                        result.figure(f"latency.rate_rows_per_s.{load}", side.rate)
+                        self._measure(name, side, load, number)
+        self._sum_up()
+        return result
+
+    def _capacity(self, sides: dict[str, Side]) -> float:
+        offered = {"millrace": self._options.offered, "spark": self._options.spark_offered}
+        for name, side in sides.items():
+            self._steps.step(f"{side.peer.kind}: finding its capacity")
+            side.probe(offered[name], self._options.probe)
+            self._result.figure(f"latency.{name}.capacity_rows_per_s", side.capacity)
+        return min(side.capacity for side in sides.values())
+
+    def _measure(self, name: str, side: Side, load: int, number: int) -> None:
+        options, peer = self._options, side.peer
+        self._steps.step(f"{peer.kind}: {load} % of capacity, round {number + 1}")
+        run = f"load-{load}-{number}"
+        peer.call("copy", name=FILLED, to=run)
+        side.start(run, side.rate, parallelism=PARALLELISM, trigger=None)
+        peer.call("wait_commits", name=run, number=2, timeout=300)
+        peer.call("wait", seconds=options.warm + options.steady)
+        peer.call("stop")
+        timeline = side.timeline(run)
+        side.compare(self._result, peer, run, f"{name} at {load} %", self._workdir)
+        until = timeline.points[-1].committed
+        since = until - options.steady
+        for what, latencies in (
+            ("shown", timeline.shown(since, until)),
+            ("made", timeline.after(since, until)),
+        ):
+            self._found.setdefault((name, load, what), []).append(Spread.of(latencies))
+        self._steps.say(f"  {self._found[name, load, 'shown'][-1]}")
+        peer.call("remove", name=run)
+
+    def _sum_up(self) -> None:
+        """Medians over the rounds."""
+        result = self._result
+        for (name, load, what), spreads in self._found.items():
+            for part in PARTS:
+                value = statistics.median(getattr(spread, part) for spread in spreads)
+                result.figure(f"latency.{name}.{load}.{what}_{part}_ms", value * 1e3)
+        for load in self._options.loads:
+            for what in ("shown", "made"):
+                for part in PARTS:
+                    figure = f"{load}.{what}_{part}_ms"
+                    ours = result.figures[f"latency.millrace.{figure}"]
+                    theirs = result.figures[f"latency.spark.{figure}"]
+                    result.ratio(f"latency.spark.{load}.{what}_{part}", theirs / ours)
+        if BAR_LOAD in self._options.loads and self._options.rate is None:
+            figure = f"{BAR_LOAD}.shown_p50_ms"
+            ours = result.figures[f"latency.millrace.{figure}"]
+            theirs = result.figures[f"latency.spark.{figure}"]
+            result.at_most(f"latency.over_spark.{BAR_LOAD}.shown_p50", ours / theirs, BAR)
+
+
+def run(options: Options, workdir: Path, steps: Steps) -> Result:
+    """Run the benchmark in a working directory of its own."""
+    return Latency(options, workdir, steps).run()

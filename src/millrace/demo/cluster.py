@@ -1,0 +1,74 @@
+"""The demonstration's Spark: executors in processes of their own, on this machine.
+
+`local-cluster` starts real executors, so that one can be killed. Everything they write is in one
+folder, but for their working directories, which Spark keeps below its own home: those are removed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.sql import SparkSession
+
+import millrace as mr
+from millrace.processes import executor_processes
+from millrace.spark.executors import PREFIX
+
+EXECUTOR_MB = 512
+
+
+def session(folder: Path, executors: int) -> SparkSession:
+    """A session with so many executors of one core."""
+    spark = mr.session(
+        "millrace-demo",
+        master=f"local-cluster[{executors},1,{EXECUTOR_MB}]",
+        config={
+            "spark.executor.memory": f"{EXECUTOR_MB}m",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.local.dir": str(folder / "spark"),
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.sql.streaming.numRecentProgressUpdates": "50",
+        },
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def kill(executor: str) -> bool:
+    """SIGKILL an executor of this process's session; False if it is gone already."""
+    found = executor_processes(below=_gateway().proc.pid)
+    pid = found.get(executor.removeprefix(PREFIX))
+    if pid is None:
+        return False
+    os.kill(pid, signal.SIGKILL)
+    return True
+
+
+def end(spark: SparkSession) -> None:
+    """Stop Spark, and wait until its JVM is gone."""
+    application = spark.sparkContext.applicationId
+    spark.stop()
+    gateway = _gateway()
+    gateway.shutdown()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    process = gateway.proc
+    if process.stdin:
+        process.stdin.close()
+    process.wait(30)
+    shutil.rmtree(Path(_find_spark_home(), "work", str(application)), ignore_errors=True)
+
+
+def _gateway() -> Any:
+    return SparkContext._gateway
