@@ -63,7 +63,9 @@ def show(rows: pa.Table, limit: int | None = None, title: str | None = None) -> 
     for field in rows.schema:
         numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         is_number = numeric or pa.types.is_decimal(field.type)
-        table.add_column(Text(field.name), justify="right" if is_number else "left")
+        table.add_column(
+            Text(field.name), justify="right" if is_number else "left", overflow="fold"
+        )
     for row in zip(*(_listed(column) for column in shown.columns), strict=True):
         table.add_row(*(Text(_cell(value)) for value in row))
     console = Console()

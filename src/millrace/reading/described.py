@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace import types
+from millrace.errors import NewerFormatError
 from millrace.ids import OperatorName
 from millrace.operators import aggregate, from_spec
 from millrace.operators.aggregate import AggregateOperator, Key
@@ -42,6 +43,11 @@ class Described:
     """The tables and columns of one operator."""
 
     def __init__(self, name: OperatorName, spec: dict[str, Any]) -> None:
+        if "states" not in spec and spec["kind"] != aggregate.KIND:
+            raise NewerFormatError(
+                f"operator {name!r} is a {spec['kind']!r}, which this Millrace does not know. "
+                "Upgrade it."
+            )
         self.name = name
         self.kind: str = spec["kind"]
         self.keys = tuple(Key(k["name"], types.from_json(k["type"])) for k in spec["keys"])

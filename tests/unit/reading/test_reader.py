@@ -9,10 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.unit.driving import Location, fingerprint
 from tests.unit.reading.streams import START_MS, Counted, Oracle, as_oracle, draw
 
 import millrace as mr
 from millrace.errors import (
+    NewerFormatError,
     UnknownColumnError,
     UnknownEpochError,
     UnknownOperatorError,
@@ -199,6 +201,15 @@ def test_a_location_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     stream.send(draw(random.Random(5), 20))
     stream.send(draw(random.Random(6), 20), commit=False)
     assert as_oracle(mr.open(stream.url).to_arrow()) == stream.history[1]
+
+
+def test_an_operator_of_a_later_millrace(tmp_path: Path) -> None:
+    location = Location(str(tmp_path / "location"), pa.schema([("n", pa.int64())]))
+    location.step({fingerprint(1): (1,)})
+    reader = mr.open(str(tmp_path / "location"))
+    assert reader.operators == ["table"]
+    with pytest.raises(NewerFormatError, match="which this Millrace does not know"):
+        reader.to_arrow()
 
 
 class Basket(mr.Processor):
