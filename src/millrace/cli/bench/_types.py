@@ -1,0 +1,54 @@
+"""What options of benchmarks may be: sizes such as 5m, and lists of names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from millrace.bench._sizes import parse_size, parse_sizes
+
+
+class Size(click.ParamType[int]):
+    """A number such as 1000000, 100k or 5m."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else parse_size(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Sizes(click.ParamType[tuple[int, ...]]):
+    """Numbers such as 100k,5m."""
+
+    name = "sizes"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        try:
+            return value if isinstance(value, tuple) else tuple(parse_sizes(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Strategies(click.ParamType[tuple[str, ...]]):
+    """Names such as live,pause."""
+
+    name = "strategies"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        from millrace.reconfigure.strategies import STRATEGIES
+
+        if isinstance(value, tuple):
+            return value
+        names = tuple(name.strip() for name in str(value).split(","))
+        unknown = [name for name in names if name not in STRATEGIES]
+        if unknown:
+            self.fail(f"{unknown[0]!r}: choose from {', '.join(STRATEGIES)}", param, ctx)
+        return names
