@@ -7,6 +7,7 @@ from millrace.compat.api import transform_with_state, transform_with_state_in_pa
 from millrace.errors import MillraceError
 from millrace.interchange.moving import export
 from millrace.interchange.moving import move_in as import_state
+from millrace.interchange.moving_in import import_spark
 from millrace.operators.functions import (
     Aggregate,
     count,
@@ -74,6 +75,7 @@ __all__ = [
     "export",
     "first",
     "hours",
+    "import_spark",
     "import_state",
     "last",
     "max",

@@ -134,6 +134,10 @@ class NotAnExportError(LocationError):
     """A folder to import from is neither an export nor a location."""
 
 
+class SparkStateError(LocationError):
+    """The state of a Spark query does not fit the stream that is to go on from it."""
+
+
 class MissingOffsetsError(LocationError):
     """Spark's offsets that a state belongs to are not there, or are still being written."""
 

@@ -67,6 +67,9 @@ def import_command(
 ) -> None:
     """Import an export, or the state of another location, into a new location.
 
+    The state of a Spark query is imported from Python, with mr.import_spark: it takes the Millrace
+    stream that is to go on from it.
+
     \b
     Examples:
       millrace import /backup/totals /data/totals
