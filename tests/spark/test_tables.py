@@ -99,12 +99,14 @@ def test_collections(spark: SparkSession, location: str) -> None:
     assert whole.pages == dict(rows(pages.where("user = 'u-1'").select("key", "value")))
 
 
-def test_filters_reach_the_pages(spark: SparkSession, location: str) -> None:
+def test_filters(spark: SparkSession, location: str) -> None:
     df = read(spark, location, operator="totals")
-    kept = df.localCheckpoint()
+    every = rows(df)
     for condition in ("user = 'u-1' and page = 'p-2'", "user in ('u-0', 'u-4') and page = 'p-0'"):
-        assert rows(df.where(condition)) == rows(kept.where(condition)) != []
+        pushed = read(spark, location, operator="totals", pushFilters=True).where(condition)
+        assert rows(df.where(condition)) == rows(pushed) != []
     assert df.where("user = 'nobody' and page = 'p-0'").count() == 0
+    assert rows(df) == every, "a filter is not there for good"
 
 
 def replayed(feed: list[Any], keys: int) -> dict[Any, Any]:

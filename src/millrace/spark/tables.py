@@ -1,8 +1,13 @@
 """State as Spark tables: `spark.read.format("millrace")`, and its change feed as a stream.
 
 A read is pinned to one epoch when it is planned, so all its partitions see the same. A partition is
-a range of key groups, and a filter that gives the key leaves only the key groups, pages and rows of
-those keys. Options are called as in Spark's own `statestore` source where they mean the same.
+a range of key groups. Options are called as in Spark's own `statestore` source where they mean the
+same.
+
+With the option `pushFilters`, a filter that gives the key leaves only the key groups, pages and
+rows of those keys. It has to be asked for: Spark 4.3 keeps the reader of a Python source with the
+DataFrame that was loaded, so a DataFrame that was filtered once would stay filtered if it is used
+again without a filter. Whoever asks for it loads the DataFrame anew for every query.
 
 A stream's offset is an epoch. From 0 it begins with the whole state as of the first batch's epoch,
 and goes on with the rows that every epoch after it changed.
@@ -55,6 +60,7 @@ _NAMES = (
     "batchId",
     "epoch",
     "numPartitions",
+    "pushFilters",
     "readChangeFeed",
     "changeStartBatchId",
     "changeEndBatchId",
@@ -72,6 +78,7 @@ class Options:
     batch_id: int | None
     epoch: int | None
     partitions: int | None
+    push_filters: bool
     change_feed: bool
     start_batch: int | None
     end_batch: int | None
@@ -100,6 +107,7 @@ class Options:
             batch_id=_number(options, "batchId"),
             epoch=_number(options, "epoch"),
             partitions=_number(options, "numPartitions"),
+            push_filters=_flag(options, "pushFilters"),
             change_feed=_flag(options, "readChangeFeed"),
             start_batch=_number(options, "changeStartBatchId"),
             end_batch=_number(options, "changeEndBatchId"),
@@ -184,7 +192,7 @@ class StateSource(DataSource):
             raise UsageError(
                 "readChangeFeed needs changeStartBatchId, the first batch of the feed."
             )
-        return StateReader(options)
+        return FilteringReader(options) if options.push_filters else StateReader(options)
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
         options = Options.parse(self.options)
@@ -244,15 +252,6 @@ class StateReader(DataSourceReader):
         self._keys: pa.Table | None = None
         """If only some keys are wanted: these."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take what gives the whole key. Spark still applies all filters, so more rows are fine."""
-        if not self._options.change_feed:
-            reader = self._options.open(self._epoch, lease=False)
-            table = _table(reader, self._options)
-            if table.can_find:
-                self._keys = _wanted_keys(filters, table)
-        return filters
-
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         reader = options.open(self._epoch, lease=False)
@@ -279,6 +278,19 @@ class StateReader(DataSourceReader):
                 yield from reader.to_batches(
                     options.operator, state=options.state, key_groups=partition.groups
                 )
+
+
+class FilteringReader(StateReader):
+    """A batch read of the keys that its filters give."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take what gives the whole key. Spark still applies all filters, so more rows are fine."""
+        if not self._options.change_feed:
+            reader = self._options.open(self._epoch, lease=False)
+            table = _table(reader, self._options)
+            if table.can_find:
+                self._keys = _wanted_keys(filters, table)
+        return filters
 
 
 def _before(journal: Journal, batch_id: int) -> int:

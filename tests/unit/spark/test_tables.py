@@ -13,7 +13,14 @@ from tests.unit.serve.counting import Counting
 
 from millrace.errors import UnknownEpochError, UnknownOperatorError, UsageError
 from millrace.operators.aggregate import Key
-from millrace.spark.tables import ChangeReader, KeyGroups, Options, StateReader, StateSource
+from millrace.spark.tables import (
+    ChangeReader,
+    FilteringReader,
+    KeyGroups,
+    Options,
+    StateReader,
+    StateSource,
+)
 
 KEYS = (Key("user", T.StringType()), Key("page", T.StringType()))
 
@@ -56,7 +63,7 @@ def test_a_read_stays_at_its_epoch(counting: Counting) -> None:
 
 
 def test_filters(counting: Counting) -> None:
-    reader = StateReader(Options.parse({"path": counting.url, "numPartitions": "16"}))
+    reader = FilteringReader(Options.parse({"path": counting.url, "numPartitions": "16"}))
     given = [
         EqualTo(("user",), "u-1"),
         In(("page",), ("p-0", "p-1", "none")),
@@ -81,7 +88,7 @@ def test_filters(counting: Counting) -> None:
     ids=["half a key", "another type", "too many"],
 )
 def test_filters_that_are_left_to_spark(counting: Counting, filters: list[Any]) -> None:
-    reader = StateReader(Options.parse({"path": counting.url}))
+    reader = FilteringReader(Options.parse({"path": counting.url}))
     reader.pushFilters(filters)
     assert as_state(read(reader)) == counting.state
 
@@ -137,6 +144,13 @@ def test_a_stream_from_a_batch(counting: Counting) -> None:
     assert ChangeReader(Options.parse(options)).initialOffset() == {"epoch": 2}
 
 
+def test_filters_are_pushed_only_if_asked_for(counting: Counting) -> None:
+    plain = StateSource({"path": counting.url})
+    assert type(plain.reader(T.StructType())) is StateReader
+    asked = StateSource({"path": counting.url, "pushFilters": "true"})
+    assert type(asked.reader(T.StructType())) is FilteringReader
+
+
 def test_refusals(counting: Counting) -> None:
     def source(**options: str) -> StateSource:
         return StateSource({"path": counting.url, **options})
@@ -163,8 +177,8 @@ def test_refusals(counting: Counting) -> None:
 
 
 def test_partitions_can_travel(counting: Counting) -> None:
-    reader = StateReader(Options.parse({"path": counting.url}))
+    reader = FilteringReader(Options.parse({"path": counting.url}))
     reader.pushFilters([EqualTo(("user",), "u-1"), EqualTo(("page",), "p-1")])
     part: KeyGroups = pickle.loads(pickle.dumps(reader.partitions()))[0]
-    again: StateReader = pickle.loads(pickle.dumps(reader))
+    again: FilteringReader = pickle.loads(pickle.dumps(reader))
     assert [batch.num_rows for batch in again.read(part)] == [1]
