@@ -15,6 +15,8 @@ html_title = f"Millrace {release}"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
+# The single decisions are reached from their index, and would crowd the navigation.
+suppress_warnings = ["toc.not_included"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 

@@ -186,11 +186,13 @@ class Watch:
             "marks": [mark.to_json() for mark in self.marks()],
             "executors": [
                 {"name": name, "alive": None if alive is None else name in alive}
-                for name in history.seen
+                # Copies: another thread may be adding to these.
+                for name in list(history.seen)
             ],
             "operators": [_described(operator) for operator in self._operators],
             "assignments": {
-                name: _changes(list(past), after) for name, past in history.assignments.items()
+                name: _changes(list(past), after)
+                for name, past in list(history.assignments.items())
             },
         }
 
