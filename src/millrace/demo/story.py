@@ -33,11 +33,12 @@ EXECUTORS = 4
 FEW, MANY = 2, 4
 TRIGGER_MS = 1000
 RETAIN_EPOCHS = 20
-MIN_EPOCHS = 3
+MIN_EPOCHS = 2
 """On a busy machine, rather late than with nothing to see: so many in every act."""
 POLL_SECONDS = 0.1
 RECOVERY_SECONDS = 120.0
-HEALING_SECONDS = 30.0
+HEALING_SHARE = 0.25
+"""Of the whole time: how long the replacement of a killed executor is waited for, at most."""
 
 SQL = f"""
 SELECT metric, count(*) AS devices, sum(n)::BIGINT AS readings, max(peak) AS peak, max(seen) AS seen
@@ -192,7 +193,7 @@ class Demo:
 
     def _heal(self, board: Board, query: mr.Query) -> None:
         """Spark starts another executor in place of the dead one; wait for it, but not forever."""
-        until = time.monotonic() + HEALING_SECONDS
+        until = time.monotonic() + self.seconds * HEALING_SHARE
         act = self.summary.begin("while it heals")
         board.status("waiting for the new executor to take its share ...")
 
