@@ -106,9 +106,10 @@ class Queries:
     def _measure(self, name: str, query: str, reader: Peer, spark: Peer) -> None:
         times, size, result = self._options.times, self._size, self._result
         self._steps.step(f"{name}: Spark")
+        # On both sides once beforehand, which is not timed.
+        spark.call("sql", name=size, query=query, times=1)
         theirs = spark.call("sql", name=size, query=query, times=max(2, times // 2))
         self._steps.step(f"{name}: Millrace")
-        # Once beforehand, as Spark's side has run queries of its own by now.
         reader.call("opened", location=self._location, query=query, times=1)
         opened = reader.call("opened", location=self._location, query=query, times=times)
         warm = reader.call("warm", location=self._location, query=query, times=times)
