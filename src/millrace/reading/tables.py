@@ -126,6 +126,7 @@ class MainTable(StateTable):
             shown.name: shown for shown in self.described.shown(self.snapshot.moment)
         }
         self._nested = {c.name: c for c in self.described.collections}
+        self._sweep = self.described.sweep(MAIN, self.snapshot.moment)
         fields = [pa.field(shown.name, shown.type) for shown in self._shown.values()]
         fields += [pa.field(c.name, c.type) for c in self._nested.values()]
         return pa.schema(fields)
@@ -147,7 +148,7 @@ class MainTable(StateTable):
         """Columns of the rows of some keys, in their order, and which of them there are."""
         replica = _followed(self, MAIN, keys)
         addresses = replica.find(*keys)
-        if self.described.sweep(MAIN, self.snapshot.moment) is not None:
+        if self._sweep is not None:
             addresses = self._alive(replica, addresses)
         found: BoolArray = addresses != 0
         rows = self._made(columns, gathered(replica, addresses[found], self._needs(columns)))
@@ -158,7 +159,7 @@ class MainTable(StateTable):
 
     def _alive(self, replica: Replica, addresses: UInt64Array) -> UInt64Array:
         """Addresses, 0 where a row's time is over."""
-        sweep = self.described.sweep(MAIN, self.snapshot.moment)
+        sweep = self._sweep
         assert sweep is not None
         found = np.flatnonzero(addresses)
         over = sweep(gathered(replica, addresses[found], replica.schema.names))
@@ -168,7 +169,7 @@ class MainTable(StateTable):
 
     def _needs(self, columns: list[str]) -> list[str]:
         """The stored columns that some shown ones are made of."""
-        if self.described.sweep(MAIN, self.snapshot.moment) is not None:
+        if self._sweep is not None:
             return list(self.snapshot.replica(self.described, MAIN, _NONE).schema.names)
         needs: dict[str, None] = {}
         for name in columns:
@@ -179,8 +180,7 @@ class MainTable(StateTable):
         return list(needs) or [HI]
 
     def _made(self, columns: list[str], rows: pa.RecordBatch) -> pa.RecordBatch:
-        sweep = self.described.sweep(MAIN, self.snapshot.moment)
-        over = sweep(rows) if sweep is not None else None
+        over = self._sweep(rows) if self._sweep is not None else None
         if over is not None and over.any():
             rows = rows.filter(pa.array(~over))
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 import sys
@@ -99,6 +100,9 @@ def serve(
         endpoint = Endpoint(host, port, None if no_flight else flight_port, token, tls)
         lookups = Lookups(location, poll)
     sys.setswitchinterval(SWITCH_SECONDS)
+    # What is there now stays: the collector need not look at it again, which takes milliseconds.
+    gc.collect()
+    gc.freeze()
     with lookups, _listening(endpoint) as bound, _flight(lookups, endpoint) as flight_url:
         scheme = "http" if endpoint.tls is None else "https"
         shown = f"[{host}]" if ":" in host else host

@@ -103,7 +103,9 @@ class Lookups:
         self._checked = clock.stopwatch()
         self.failure: str | None = None
         """Why the log cannot be followed at present, if so."""
-        self.refresh()
+        if self.refresh():
+            # Both are warm from the start, so that the first new epoch is seen as soon as any.
+            self._back.follow(self._journal)
 
     @property
     def location(self) -> str:
