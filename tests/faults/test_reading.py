@@ -7,7 +7,6 @@ from its number, so the oracle of every epoch is known without asking anyone.
 from __future__ import annotations
 
 import random
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +18,11 @@ from millrace import clock
 from millrace.log import Journal, open_store
 from millrace.log.inspection import inspect
 
-EPOCHS = 60
-KILLS = 5
+KILLS = (5, 14, 23)
+"""The writer is killed once such an epoch was seen, wherever it is by then."""
+AHEAD = 7
+"""It gets no further than so many epochs beyond, so that every kill has a part of its own."""
+EPOCHS = 30
 
 WRITER = """
 import sys
@@ -35,6 +37,8 @@ while stream.trail.epoch < int(sys.argv[3]):
     stream.send(rows(epoch))
     if epoch % 4 == 0:
         collect(stream.journal, 3)
+if sys.argv[4] == "wait":
+    sys.stdin.read()
 """
 
 
@@ -46,16 +50,17 @@ def oracle(epoch: int) -> Oracle:
     return batch(row for e in range(1, epoch + 1) for row in rows(e))
 
 
-def start(location: Path) -> subprocess.Popen[bytes]:
+def start(location: Path, until: int) -> subprocess.Popen[bytes]:
+    """A writer up to an epoch; if it is not the last, it then waits to be killed."""
     root = str(Path(__file__).parents[2])
-    return subprocess.Popen([sys.executable, "-c", WRITER, str(location), root, str(EPOCHS)])
+    then = "end" if until == EPOCHS else "wait"
+    arguments = [str(location), root, str(until), then]
+    return subprocess.Popen([sys.executable, "-c", WRITER, *arguments], stdin=subprocess.PIPE)
 
 
 def test_a_writer_that_is_killed(tmp_path: Path) -> None:
     location = tmp_path / "location"
-    rng = random.Random(61)
-    kills_at = sorted(rng.sample(range(3, EPOCHS - 5), KILLS))
-    writer = start(location)
+    writer = start(location, KILLS[0] + AHEAD)
     while not (location / "manifests").exists() or not any((location / "manifests").iterdir()):
         assert writer.poll() is None, "the writer ended by itself"
         clock.sleep(0.01)
@@ -64,25 +69,25 @@ def test_a_writer_that_is_killed(tmp_path: Path) -> None:
     warm = mr.open(str(location))
     seen: set[int] = set()
     try:
-        while warm.epoch < EPOCHS:
-            seen.add(warm.refresh())
-            assert as_oracle(warm.sql("select * from totals")) == oracle(warm.epoch)
-            with mr.open(str(location)) as fresh:
-                assert as_oracle(fresh.sql("select * from totals")) == oracle(fresh.epoch)
-            if kills_at and warm.epoch >= kills_at[0]:
-                kills_at.pop(0)
-                writer.send_signal(signal.SIGKILL)
-                writer.wait()
-                assert as_oracle(held.to_arrow()) == oracle(first)
-                writer = start(location)
-            elif writer.poll() is not None:
-                assert writer.returncode == 0, "the writer failed"
-                warm.refresh()
+        for number, until in enumerate((*KILLS, EPOCHS)):
+            while warm.epoch < until:
+                assert until == EPOCHS or writer.poll() is None, "the writer ended by itself"
+                seen.add(warm.refresh())
+                assert as_oracle(warm.sql("select * from totals")) == oracle(warm.epoch)
+                with mr.open(str(location)) as fresh:
+                    assert as_oracle(fresh.sql("select * from totals")) == oracle(fresh.epoch)
+                assert writer.poll() in (None, 0), "the writer failed"
+            if until == EPOCHS:
+                break
+            writer.kill()
+            writer.wait()
+            assert as_oracle(held.to_arrow()) == oracle(first)
+            following = KILLS[number + 1 : number + 2]
+            writer = start(location, following[0] + AHEAD if following else EPOCHS)
     finally:
         writer.kill()
         writer.wait()
-    assert not kills_at
-    assert len(seen) > KILLS
+    assert len(seen) > len(KILLS)
     assert as_oracle(held.to_arrow()) == oracle(first)
     held.close()
     warm.close()
