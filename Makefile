@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv java demo test unit lint docs bench soak report lock clean
+.PHONY: help venv java demo test unit model lint docs bench soak report lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +38,10 @@ test: java lint ## lint, then run all tests
 	@$(BIN)/python -m pytest --numprocesses 2 $(PYTEST_ARGS)
 
 unit: $(STAMP) ## run the tests that need no Spark
-	@$(BIN)/python -m pytest -m "unit or property or simulation" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "unit or property or model or simulation" $(PYTEST_ARGS)
+
+model: $(STAMP) ## check the protocol's model in its full bounds
+	@$(BIN)/python -m tests.model
 
 lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
 	@$(BIN)/ruff check .

@@ -18,7 +18,14 @@ TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 
 # Folder -> seconds a test may take, unless it carries a timeout marker of its own.
-TIMEOUTS = {"unit": 60, "property": 120, "simulation": 300, "spark": 300, "faults": 600}
+TIMEOUTS = {
+    "unit": 60,
+    "property": 120,
+    "model": 120,
+    "simulation": 300,
+    "spark": 300,
+    "faults": 600,
+}
 
 # Spark reads these when its JVM and its Python workers start. The root is on the workers' path
 # because functions in test modules are pickled by name, such as tests.spark.test_counts.

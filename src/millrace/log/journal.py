@@ -226,19 +226,8 @@ class Journal:
         try:
             self.store.create(path, data)
         except AlreadyExistsError as error:
-            winner, winner_checksum = self.read(epoch)
-            if winner_checksum != checksum:
-                raise FencedError(
-                    f"epoch {epoch} of {self.store.url} was committed by run {winner.run} (batch "
-                    f"{winner.batch_id}); this run, {run}, has lost the location and stops. "
-                    "Nothing is lost: only one query may run on a location, so stop one of the two."
-                ) from error
-        if trail.epoch:
-            overtaken = self.store.size(manifests.manifest_path(trail.epoch)) is None
-        else:
-            overtaken = self.head() > epoch
-        if overtaken:
-            # The head is never collected: others are so far ahead that this epoch's name was free.
+            self._check_winner(epoch, checksum, run, error)
+        if self._is_late(trail, checksum):
             self.store.delete(path)
             head = self.head()
             other = self.read(head)[0].run if head else "unknown"
@@ -249,3 +238,48 @@ class Journal:
             )
         trail.advance(manifest, checksum)
         return manifest
+
+    def _check_winner(
+        self, epoch: Epoch, checksum: str, run: str, error: AlreadyExistsError
+    ) -> None:
+        """Raise unless the manifest that exists is this very one, written but not acknowledged."""
+        try:
+            winner, winner_checksum = self.read(epoch)
+        except MissingFileError:
+            told = "another run, whose manifest is no longer retained"
+        else:
+            if winner_checksum == checksum:
+                return
+            told = f"run {winner.run} (batch {winner.batch_id})"
+        raise FencedError(
+            f"epoch {epoch} of {self.store.url} was committed by {told}; this run, {run}, has lost "
+            "the location and stops. Nothing is lost: only one query may run on a location, so "
+            "stop one of the two."
+        ) from error
+
+    def _is_late(self, trail: Trail, checksum: str) -> bool:
+        """Whether the epoch that was just created had been committed and collected before.
+
+        Manifests are collected from the oldest on, and the head never is. So the epoch is right if
+        its parent is still there; or if it is the head; or if the next one was built on it. The
+        head is looked for before the next epoch: in the other order, the next one could be created
+        in between, and look as if it had been collected. See docs/decisions/0012.
+        """
+        epoch = Epoch(trail.epoch + 1)
+        if trail.epoch and self._has(trail.epoch, trail.checksum):
+            return False
+        if self.head() == epoch:
+            return False
+        try:
+            return self.read(Epoch(epoch + 1))[0].parent != checksum
+        except MissingFileError:
+            return True
+
+    def _has(self, epoch: Epoch, checksum: str) -> bool:
+        """Whether this very manifest is there, and not another one of the same epoch."""
+        try:
+            return self.store.read(manifests.manifest_path(epoch)).endswith(
+                f"{checksum}\n".encode()
+            )
+        except MissingFileError:
+            return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -41,6 +42,19 @@ def location(root: Path) -> Location:
 def run(location: Location, epochs: int) -> None:
     for _ in range(epochs):
         location.step({fingerprint(location.epoch % 7): (location.epoch + 1,)})
+
+
+def with_pause(location: Location, meanwhile: Callable[[], None]) -> Location:
+    """A driver that is stopped right after it has created a manifest."""
+    real = location.store.create
+
+    def create(path: str, data: bytes) -> None:
+        location.store.create = real  # type: ignore[method-assign]
+        real(path, data)
+        meanwhile()
+
+    location.store.create = create  # type: ignore[method-assign]
+    return location
 
 
 def test_a_new_location_is_opened_as_it_was_created(root: Path, location: Location) -> None:
@@ -216,6 +230,75 @@ def test_a_driver_that_never_committed_is_fenced_when_its_epoch_is_long_collecte
     with pytest.raises(FencedError, match=r"run the-winner has committed up to epoch"):
         late.commit([], run="late")
     assert location.journal.epochs() == before
+
+
+def test_a_driver_that_committed_goes_on_when_others_built_on_its_epoch(
+    root: Path, location: Location
+) -> None:
+    """Stopped right after its first manifest, while another driver went on from there."""
+    other = Location(str(root), SCHEMA, 4)
+
+    def overtake() -> None:
+        other.trail = other.journal.trail(Epoch(1))
+        run(other, 2)
+
+    with_pause(location, overtake).commit([])
+    assert location.journal.epochs() == [1, 2, 3]
+    with pytest.raises(FencedError, match="epoch 2 of"):
+        location.commit([])
+    assert other.state() == {fingerprint(1): (2,), fingerprint(2): (3,)}
+
+
+def test_a_parent_that_is_collected_at_once_is_no_reason_to_take_an_epoch_back(
+    root: Path, location: Location
+) -> None:
+    """`millrace gc --retain 1` between the creation of a manifest and the look for its parent."""
+    run(location, 2)
+    journal = Journal.open(open_store(str(root)))
+    with_pause(location, lambda: collect(journal, 1) and None).commit([], full=True)
+    assert location.epoch == 3
+    assert location.journal.epochs() == [3]
+
+
+def test_a_late_manifest_is_not_taken_for_a_parent(root: Path, location: Location) -> None:
+    """A driver died before it took its late manifest away; one that builds on that epoch's true
+    manifest is late as well, though a file of that name is there."""
+    run(location, 2)
+    late, later = Location(str(root), SCHEMA, 4), Location(str(root), SCHEMA, 4)
+    later.trail = later.journal.trail(Epoch(2))
+    late.trail = late.journal.trail(Epoch(1))
+    run(location, FULL_EVERY + 3)
+    collect(location.journal, 1)
+    kept = location.journal.epochs()
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        with_pause(late, die).commit([], run="late")
+    assert location.journal.epochs() == [2, *kept]
+    with pytest.raises(FencedError, match="no longer retained"):
+        later.commit([], run="later")
+    assert location.journal.epochs() == [2, *kept]
+    collect(location.journal, 1)
+    assert location.journal.epochs() == kept
+
+
+def test_a_winner_that_is_collected_meanwhile_still_wins(root: Path, location: Location) -> None:
+    run(location, 2)
+    loser = Location(str(root), SCHEMA, 4)
+    run(location, 1)
+    real = loser.store.create
+
+    def create(path: str, data: bytes) -> None:
+        try:
+            real(path, data)
+        finally:
+            (root / manifest_path(Epoch(3))).unlink()
+
+    loser.store.create = create  # type: ignore[method-assign]
+    with pytest.raises(FencedError, match="another run, whose manifest is no longer retained"):
+        loser.commit([], run="loser")
 
 
 def test_a_manifest_of_a_newer_format(root: Path, location: Location) -> None:
