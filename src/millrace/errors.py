@@ -158,6 +158,10 @@ class MissingEpochError(CorruptionError):
     """Spark has gone further than the manifests say: some of them are gone."""
 
 
+class CorruptSparkLogError(CorruptionError):
+    """Spark's own logs in a location lack a batch that the manifests have."""
+
+
 class MissingFileError(CorruptionError):
     """A file that a manifest names is not there."""
 

@@ -24,6 +24,7 @@ from millrace.keygroups import Assignment, check_key_groups
 from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, open_store
 from millrace.log.journal import IDENTITY, SPARK_FOLDER
+from millrace.log.spark_logs import check_logs
 from millrace.operators import Operator, check_change
 from millrace.reading.reader import Reader, follow_live
 from millrace.reading.views import View, Views
@@ -353,6 +354,7 @@ def start_query(
     if journal is None:
         journal = Journal.create(store, key_groups)
     _check_operators(journal, pipeline.operators)
+    check_logs(store, journal.trail(journal.head()).batch_id)
     for path in pipeline.paths:
         path.sink.open(spark, journal.identity.query, path.schema)
     times = _BatchTimes(spark)

@@ -31,7 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from millrace.errors import CorruptSegmentError, MissingFileError, NewerFormatError
+from millrace.errors import CorruptManifestError, CorruptSegmentError, MissingFileError, NewerFormatError
 from millrace.ids import Epoch
 from millrace.keygroups import format_ranges, parse_ranges
 from millrace.log.pages import CopiedPages, Pages
@@ -120,7 +120,7 @@ class SegmentEntry:
     @staticmethod
     def from_json(data: dict[str, Any]) -> SegmentEntry:
         return SegmentEntry(
-            path=data["path"],
+            path=_within(data["path"]),
             epoch=Epoch(data["epoch"]),
             bytes=data["bytes"],
             frame_hash=data["hash"],
@@ -128,6 +128,20 @@ class SegmentEntry:
             sections=tuple(Section.from_json(s) for s in data["sections"]),
             columns=tuple(data.get("columns", ())),
         )
+
+
+def _within(path: str) -> str:
+    """The path, if it is one of a segment of this location; a checksum alone proves no good will."""
+    parts = path.split("/")
+    if len(parts) < 3 or parts[0] != "segments" or not _NOT_A_PART.isdisjoint(parts) or "\0" in path:
+        raise CorruptManifestError(
+            f"a manifest names the segment {path!r}, which is not below 'segments' of its location. "
+            "Millrace writes no such manifest: do not trust this location."
+        )
+    return path
+
+
+_NOT_A_PART = frozenset(("", ".", ".."))
 
 
 HEADER = 4096

@@ -11,6 +11,7 @@ answer is final.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,8 @@ from millrace.log.store import Store
 FOLDER = "requests"
 KEEP = 200
 """Answered requests beyond so many are forgotten, oldest first."""
+
+_ID = re.compile(r"[A-Za-z0-9-]+")
 
 KINDS = ("rescale", "move", "drain", "undrain", "cancel")
 
@@ -86,6 +89,8 @@ class Requests:
     def read(self, id_: str) -> Request:
         path = f"{FOLDER}/{id_}.json"
         try:
+            if not _ID.fullmatch(id_):
+                raise MissingFileError(f"{id_!r} is not the id of a request")
             body, _ = unseal(self._store.read(path), f"{self._store.url}/{path}")
         except MissingFileError as error:
             raise UnknownRequestError(
@@ -121,6 +126,8 @@ class Requests:
 
     def answered(self, id_: str) -> Answer | None:
         """How a request ended; None while it has not."""
+        if not _ID.fullmatch(id_):
+            return None
         path = f"{FOLDER}/{id_}.answer.json"
         try:
             body, _ = unseal(self._store.read(path), f"{self._store.url}/{path}")

@@ -29,6 +29,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * Hadoop's local file system starts a process for every permission bit it sets (chmod, readlink):
  * ten per file. This writes the same files under the same names with plain system calls, and syncs
  * them, so that a batch's offsets are as durable as the manifest that says the batch was applied.
+ * Beside each it writes the checksum file that Hadoop would, with one checksum for all of it: Hadoop
+ * verifies it when Spark reads the file.
  * Paths that are not local go to Spark's default.
  */
 public class LocalCheckpointFiles implements CheckpointFileManager {
@@ -111,7 +113,7 @@ public class LocalCheckpointFiles implements CheckpointFileManager {
 
   public void close() { other.close(); }
 
-  /** Where Hadoop would keep a checksum; a stale one would make reads fail. */
+  /** Where Hadoop keeps a file's checksums. */
   private static java.nio.file.Path checksum(java.nio.file.Path file) {
     return file.resolveSibling("." + file.getFileName() + ".crc");
   }
@@ -147,8 +149,9 @@ public class LocalCheckpointFiles implements CheckpointFileManager {
         stream.flush();
         channel.force(true);
         stream.close();
+        byte[] sums = sums(Files.readAllBytes(draft));
         publish();
-        Files.deleteIfExists(checksum(target));
+        writeSums(sums);
         FileChannel folder =
             FileChannel.open(target.getParent(), new OpenOption[] {StandardOpenOption.READ});
         try {
@@ -162,8 +165,37 @@ public class LocalCheckpointFiles implements CheckpointFileManager {
       }
     }
 
+    /** Hadoop's format: a mark, the bytes per checksum, and a CRC-32 for so many bytes each. */
+    private static byte[] sums(byte[] data) {
+      java.util.zip.CRC32 crc = new java.util.zip.CRC32();
+      crc.update(data, 0, data.length);
+      java.nio.ByteBuffer sums = java.nio.ByteBuffer.allocate(12);
+      sums.put((byte) 'c');
+      sums.put((byte) 'r');
+      sums.put((byte) 'c');
+      sums.put((byte) 0);
+      sums.putInt(Math.max(data.length, 512));
+      sums.putInt((int) crc.getValue());
+      return sums.array();
+    }
+
+    /** After the file itself: without its checksums it can be read, with those of another it cannot. */
+    private void writeSums(byte[] sums) throws IOException {
+      java.nio.file.Path fresh = draft.resolveSibling(draft.getFileName() + ".crc");
+      FileChannel file = FileChannel.open(fresh,
+          new OpenOption[] {StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE});
+      try {
+        file.write(java.nio.ByteBuffer.wrap(sums));
+        file.force(true);
+      } finally {
+        file.close();
+      }
+      Files.move(fresh, checksum(target), new CopyOption[] {StandardCopyOption.ATOMIC_MOVE});
+    }
+
     private void publish() throws IOException {
       if (overwrite) {
+        Files.deleteIfExists(checksum(target));
         Files.move(draft, target, new CopyOption[] {StandardCopyOption.ATOMIC_MOVE});
         return;
       }
