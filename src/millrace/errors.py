@@ -159,7 +159,7 @@ class MissingEpochError(CorruptionError):
 
 
 class CorruptSparkLogError(CorruptionError):
-    """Spark's own logs in a location lack a batch that the manifests have."""
+    """Spark's own logs in a location are damaged, or lack a batch that the manifests have."""
 
 
 class MissingFileError(CorruptionError):

@@ -39,7 +39,6 @@ from tests.model.state import (
     OVERTAKEN,
     RUNNING,
     STARTED,
-    UNSURE,
     Driver,
     Held,
     Manifest,
@@ -111,8 +110,6 @@ class Protocol:
             if self.wrong is Deviation.FLIP_MID_EPOCH and driver.layout != self.bounds.target:
                 yield f"flip({d})", _with(state, d, driver._replace(layout=self.bounds.target))
         elif phase == CREATED:
-            yield self._look_for_parent(state, d, driver)
-        elif phase == UNSURE:
             yield self._look_for_head(state, d, driver)
         elif phase == OVERTAKEN:
             yield self._look_for_child(state, d, driver)
@@ -319,37 +316,25 @@ class Protocol:
                 raise Broken(OWNER, action, f"key groups have {owners} owners")
         return manifest
 
-    def _look_for_parent(self, state: State, d: int, driver: Driver) -> Step:
-        """A parent that is there is proof: manifests are collected from the oldest on."""
-        if self.wrong is Deviation.NO_LATENESS_CHECK:
-            return self._committed(state, d, driver)
-        parent = state.manifests[driver.trail - 1] if driver.trail else None
-        if parent is not None and (not parent.is_late or self.wrong is Deviation.PARENT_BY_NAME):
-            return self._committed(state, d, driver)
-        if self.wrong is Deviation.LATE_WITHOUT_PARENT:
-            head_is_mine = driver.trail == 0 and state.head == 1
-            return (self._committed if head_is_mine else self._late)(state, d, driver)
-        if self.wrong is Deviation.CHILD_BEFORE_HEAD:
-            child = self._has_child(state, driver)
-            return (
-                self._committed(state, d, driver)
-                if child
-                else (f"no_child({d})", _with(state, d, driver._replace(phase=UNSURE)))
-            )
-        return f"no_parent({d})", _with(state, d, driver._replace(phase=UNSURE))
-
     def _look_for_head(self, state: State, d: int, driver: Driver) -> Step:
         """The head is never collected: if nothing is later than this epoch, it is the head."""
-        if state.head == driver.trail + 1:
+        parent = state.manifests[driver.trail - 1] if driver.trail else None
+        if self.wrong is Deviation.NO_LATENESS_CHECK or state.head == driver.trail + 1:
             return self._committed(state, d, driver)
-        if self.wrong is Deviation.CHILD_BEFORE_HEAD:
+        if self.wrong is Deviation.PARENT_IS_PROOF and parent is not None:
+            return self._committed(state, d, driver)
+        if self.wrong is Deviation.LATE_WITHOUT_PARENT and parent is None:
             return self._late(state, d, driver)
         return f"not_head({d})", _with(state, d, driver._replace(phase=OVERTAKEN))
 
     def _look_for_child(self, state: State, d: int, driver: Driver) -> Step:
-        """Somebody is ahead: on top of this manifest, or of one that is collected by now?"""
+        """Somebody is ahead: on top of this manifest, or of one that was collected?"""
         if self._has_child(state, driver):
             return self._committed(state, d, driver)
+        epoch = driver.trail + 1
+        if state.manifests[epoch] is None and self.wrong is not Deviation.LATE_WITHOUT_CHILD:
+            # The child was collected: a reader may hold this one, so it stays.
+            return f"lost({d}, epoch {epoch})", _with(state, d, self._down(driver))
         return self._late(state, d, driver)
 
     def _has_child(self, state: State, driver: Driver) -> bool:
@@ -387,14 +372,14 @@ class Protocol:
     # Old files.
 
     def _collect(self, state: State) -> Iterator[Step]:
-        """A driver, or anybody at a terminal, deletes an old manifest or segments without one."""
-        old = range(1, state.head - self.bounds.retain + 1)
-        there = [epoch for epoch in old if state.manifests[epoch - 1] is not None]
-        if there:
-            newest_first = self.wrong is Deviation.COLLECT_NEWEST_FIRST
-            epoch = there[-1] if newest_first else there[0]
-            gone = _put(state.manifests, epoch - 1, None)
-            yield f"collect(manifest {epoch})", state._replace(manifests=gone)
+        """A driver, or anybody at a terminal, deletes an old manifest or segments without one.
+
+        Manifests go in any order, because leases of readers keep any of them for a while.
+        """
+        for epoch in range(1, state.head - self.bounds.retain + 1):
+            if state.manifests[epoch - 1] is not None:
+                gone = _put(state.manifests, epoch - 1, None)
+                yield f"collect(manifest {epoch})", state._replace(manifests=gone)
         unfinished = self.wrong is Deviation.COLLECT_UNFINISHED
         drivers = tuple(
             driver._replace(reports=tuple((executor, None) for executor, _ in driver.reports))

@@ -14,8 +14,8 @@ Rows = tuple[int, ...]
 
 NEVER = -1
 
-DOWN, STARTED, ASKED, LOGGED, RUNNING, CREATED, UNSURE, OVERTAKEN, COMMITTED = range(9)
-"""Where a driver is; UNSURE: its parent is gone, OVERTAKEN: there is a later epoch than its own."""
+DOWN, STARTED, ASKED, LOGGED, RUNNING, CREATED, OVERTAKEN, COMMITTED = range(8)
+"""Where a driver is; OVERTAKEN: there is a later epoch than the one it has just created."""
 
 
 class Segment(NamedTuple):

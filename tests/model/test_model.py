@@ -33,9 +33,8 @@ BREAKS = {
     Deviation.SPARK_COMMITS_FIRST: {NO_FALSE_ALARM},
     Deviation.NO_LATENESS_CHECK: {ONE_WINNER},
     Deviation.LATE_WITHOUT_PARENT: {KEPT},
-    Deviation.CHILD_BEFORE_HEAD: {KEPT},
-    Deviation.PARENT_BY_NAME: {ONE_WINNER},
-    Deviation.COLLECT_NEWEST_FIRST: {ONE_WINNER},
+    Deviation.PARENT_IS_PROOF: {ONE_WINNER},
+    Deviation.LATE_WITHOUT_CHILD: {KEPT},
     Deviation.COLLECT_UNFINISHED: {LOST},
     Deviation.SHARED_SEGMENT_NAMES: {LOST},
     Deviation.OFFSETS_OVERWRITTEN: {LOST, DOUBLE, OUTPUT},
@@ -70,7 +69,7 @@ def test_every_action_is_taken() -> None:
     assert taken == {
         *("launch", "log_offsets", "replay", "offsets_taken", "crash"),
         *("begin_epoch", "skip_batch", "run_shard", "sink_fails", "create_manifest", "fenced"),
-        *("no_parent", "not_head", "late", "committed", "spark_commit", "commit_taken"),
+        *("not_head", "late", "lost", "committed", "spark_commit", "commit_taken"),
         *("collect", "lose_executor", "follow"),
     }
 

@@ -53,8 +53,9 @@ def described(found: Inspection) -> str:
             + (f", the last is {found.readable[-1]}" if found.readable else ""),
         ]
     for damage in found.damaged:
-        first, last = damage.epochs
-        needed = f"needed by epochs {first} to {last}"
+        needed = "no epoch needs it"
+        if damage.epochs is not None:
+            needed = f"needed by epochs {damage.epochs[0]} to {damage.epochs[1]}"
         lines.append(f"DAMAGED {damage.path} ({needed}): {damage.problem}")
     for what, paths in (
         ("not needed; `millrace gc` removes them", found.orphans),

@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from millrace.errors import CorruptionError, LocationError, MillraceError, StoreError
+from millrace.errors import (
+    CorruptionError,
+    CorruptSparkLogError,
+    LocationError,
+    MillraceError,
+    MissingFileError,
+    StoreError,
+)
 from millrace.ids import Epoch
 from millrace.log import manifest as manifests
 from millrace.log.journal import IDENTITY, SPARK_FOLDER, Journal
 from millrace.log.leases import FOLDER as LEASES
 from millrace.log.retention import segment_epoch
 from millrace.log.segment import SegmentEntry, open_segment
+from millrace.log.spark_logs import check_logs, damaged_logs
 from millrace.log.trail import Trail
 
 REQUESTS = "requests"
@@ -28,8 +36,8 @@ class Damage:
 
     path: str
     problem: str
-    epochs: tuple[int, int]
-    """The retained epochs that need it, from and to."""
+    epochs: tuple[int, int] | None
+    """The retained epochs that need it, from and to; None: the state does not need it."""
 
 
 @dataclass
@@ -70,7 +78,30 @@ def inspect(
         if not paths.keys() & bad:
             found.readable.append(epoch)
     _sort_files(journal, needed, found, epochs[-1] if epochs else Epoch(0))
+    _read_others(journal, found)
     return found
+
+
+def _read_others(journal: Journal, found: Inspection) -> None:
+    """What is not the state itself: Spark's logs, requests and their answers, leases."""
+    head = (found.epochs or (0, 0))[1]
+    span = (head, head)
+    logs = [Damage(*problem, span) for problem in damaged_logs(journal.store)]
+    newest = found.readable[-1] if found.readable else 0
+    try:
+        check_logs(journal.store, journal.trail(Epoch(newest)).batch_id)
+    except CorruptSparkLogError as error:
+        logs = logs or [Damage(SPARK_FOLDER, str(error), span)]
+    found.damaged += logs
+    for path in [*journal.store.list(REQUESTS), *journal.store.list(LEASES)]:
+        if path.endswith(".json"):
+            try:
+                manifests.unseal(journal.store.read(path), f"{journal.store.url}/{path}")
+            except MissingFileError:
+                # Given back or forgotten meanwhile.
+                continue
+            except (CorruptionError, LocationError) as error:
+                found.damaged.append(Damage(path, str(error), None))
 
 
 def _needed(

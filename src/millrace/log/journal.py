@@ -227,15 +227,7 @@ class Journal:
             self.store.create(path, data)
         except AlreadyExistsError as error:
             self._check_winner(epoch, checksum, run, error)
-        if self._is_late(trail, checksum):
-            self.store.delete(path)
-            head = self.head()
-            other = self.read(head)[0].run if head else "unknown"
-            raise FencedError(
-                f"epoch {trail.epoch} of {self.store.url}, which this run, {run}, builds on, is no "
-                f"longer retained: run {other} has committed up to epoch {head}. Nothing is "
-                "lost: only one query may run on a location, so stop one of the two."
-            )
+        self._check_lateness(epoch, checksum, run)
         trail.advance(manifest, checksum)
         return manifest
 
@@ -257,29 +249,29 @@ class Journal:
             "stop one of the two."
         ) from error
 
-    def _is_late(self, trail: Trail, checksum: str) -> bool:
-        """Whether the epoch that was just created had been committed and collected before.
+    def _check_lateness(self, epoch: Epoch, checksum: str, run: str) -> None:
+        """Raise if the epoch that was just created had been committed and collected before.
 
-        Manifests are collected from the oldest on, and the head never is. So the epoch is right if
-        its parent is still there; or if it is the head; or if the next one was built on it. The
-        head is looked for before the next epoch: in the other order, the next one could be created
-        in between, and look as if it had been collected. See docs/decisions/0012.
+        The head is never collected: an epoch that is the head was not there before. If there are
+        later ones, either they were built on it, or its name had become free again. Its parent
+        tells nothing: a reader's lease may have kept it, a collection may have taken it at this
+        moment. See docs/decisions/0014.
         """
-        epoch = Epoch(trail.epoch + 1)
-        if trail.epoch and self._has(trail.epoch, trail.checksum):
-            return False
-        if self.head() == epoch:
-            return False
+        head = self.head()
+        if head <= epoch:
+            return
         try:
-            return self.read(Epoch(epoch + 1))[0].parent != checksum
+            parent = self.read(Epoch(epoch + 1))[0].parent
         except MissingFileError:
-            return True
-
-    def _has(self, epoch: Epoch, checksum: str) -> bool:
-        """Whether this very manifest is there, and not another one of the same epoch."""
-        try:
-            return self.store.read(manifests.manifest_path(epoch)).endswith(
-                f"{checksum}\n".encode()
-            )
-        except MissingFileError:
-            return False
+            # Collected. This epoch may be a right one that a reader still holds: it stays, and if
+            # it is not, the next collection takes it.
+            parent = None
+        if parent == checksum:
+            return
+        if parent is not None:
+            self.store.delete(manifests.manifest_path(epoch))
+        raise FencedError(
+            f"epoch {epoch} of {self.store.url} was committed before: run {self.read(head)[0].run} "
+            f"has committed up to epoch {head}, and this run, {run}, has lost the location and "
+            "stops. Nothing is lost: only one query may run on a location, so stop one of the two."
+        )

@@ -31,7 +31,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from millrace.errors import CorruptManifestError, CorruptSegmentError, MissingFileError, NewerFormatError
+from millrace.errors import (
+    CorruptManifestError,
+    CorruptSegmentError,
+    MissingFileError,
+    NewerFormatError,
+)
 from millrace.ids import Epoch
 from millrace.keygroups import format_ranges, parse_ranges
 from millrace.log.pages import CopiedPages, Pages
@@ -131,12 +136,17 @@ class SegmentEntry:
 
 
 def _within(path: str) -> str:
-    """The path, if it is one of a segment of this location; a checksum alone proves no good will."""
+    """The path, if it is one of this location's segments: a checksum alone proves no good will."""
     parts = path.split("/")
-    if len(parts) < 3 or parts[0] != "segments" or not _NOT_A_PART.isdisjoint(parts) or "\0" in path:
+    if (
+        len(parts) < 3
+        or parts[0] != "segments"
+        or not _NOT_A_PART.isdisjoint(parts)
+        or "\0" in path
+    ):
         raise CorruptManifestError(
-            f"a manifest names the segment {path!r}, which is not below 'segments' of its location. "
-            "Millrace writes no such manifest: do not trust this location."
+            f"a manifest names the segment {path!r}, which is not below 'segments' of its "
+            "location. Millrace writes no such manifest: do not trust this location."
         )
     return path
 

@@ -2,16 +2,18 @@
 
     spark/offsets/<batch>        what a batch reads; its last lines are one offset per source
     spark/commits/<batch>        the batch is done
-    spark/sources/<n>/<id>       for file sources: the files of an offset; `<id>.compact` has all so far
+    spark/sources/<n>/<id>       for file sources: the files of an offset
 
-What a byte in them says is verified by Hadoop, with the checksum file beside each. That a file is
-gone altogether is noticed here: Spark would make the batch anew, with other rows, while the
+Beside each file there is a checksum file, `.<name>.crc`, in Hadoop's format. Spark verifies what it
+reads; here they are verified before Spark is asked, and by `millrace check`. That a file is gone
+altogether is noticed only here: Spark would make the batch anew, with other rows, while the
 manifests say that it was applied.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 
 from millrace.errors import CorruptSparkLogError, MissingFileError
 from millrace.log.store import Store
@@ -20,6 +22,9 @@ FOLDER = "spark"
 OFFSETS = f"{FOLDER}/offsets"
 COMMITS = f"{FOLDER}/commits"
 SOURCES = f"{FOLDER}/sources"
+
+_MARK = b"crc\0"
+_HEADER = 8
 
 _ADVICE = (
     "Going on would lose rows or apply them twice. Restore the folder 'spark' from a backup of the "
@@ -32,8 +37,37 @@ def last_committed(store: Store) -> int | None:
     return max(_ids(store, COMMITS), default=None)
 
 
+def damaged_logs(store: Store) -> list[tuple[str, str]]:
+    """Files that are not what Spark wrote, and what is wrong with each."""
+    names = set(store.list(FOLDER))
+    found = []
+    for path in sorted(names):
+        folder, _, name = path.rpartition("/")
+        sums = f"{folder}/.{name}.crc"
+        if sums in names and not _is_whole(store.read(path), store.read(sums)):
+            found.append((path, f"{store.url}/{path} does not match its checksum file {sums}."))
+    return found
+
+
+def _is_whole(data: bytes, sums: bytes) -> bool:
+    """Hadoop's format: a mark, the bytes per checksum, then a CRC-32 of so many bytes each."""
+    if len(sums) < _HEADER or not sums.startswith(_MARK):
+        return False
+    size = int.from_bytes(sums[len(_MARK) : _HEADER])
+    if size < 1:
+        return False
+    parts = [data[at : at + size] for at in range(0, len(data), size)]
+    expected = b"".join(zlib.crc32(part).to_bytes(4) for part in parts)
+    # Hadoop writes no checksum for an empty file, Millrace's file manager one of nothing.
+    return sums[_HEADER:] == expected or (not data and sums[_HEADER:] == bytes(4))
+
+
 def check_logs(store: Store, batch: int | None) -> None:
-    """Raise unless Spark's logs go as far as the last batch that the manifests have."""
+    """Raise unless Spark's logs are whole, and go as far as the manifests' last batch."""
+    if store.local_path("") is not None:
+        # Remote file systems have checksums of their own.
+        for _, problem in damaged_logs(store):
+            raise CorruptSparkLogError(f"{problem} {_ADVICE}")
     if batch is None:
         return
     path = f"{OFFSETS}/{batch}"

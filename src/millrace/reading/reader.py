@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from millrace.errors import (
     LocationError,
+    MissingEpochError,
     StoreError,
     UnknownColumnError,
     UnknownEpochError,
@@ -30,6 +31,7 @@ from millrace.keygroups import parse_ranges
 from millrace.log import Journal, Trail, open_store
 from millrace.log.leases import Holder, acquire
 from millrace.log.manifest import manifest_path
+from millrace.log.spark_logs import last_committed
 from millrace.operators.operator import MAIN
 from millrace.reading import changes as feeds
 from millrace.reading import results
@@ -352,6 +354,22 @@ def _take(journal: Journal, epoch: int | None) -> tuple[Trail, Holder | None]:
             journal.trail(wanted)
 
 
+def _check_newest(journal: Journal) -> None:
+    """Raise if Spark has committed a batch that no manifest has."""
+    # In this order: Spark commits a batch after its manifest is there.
+    done = last_committed(journal.store)
+    if done is None:
+        return
+    head = journal.head()
+    newest = journal.trail(head).batch_id
+    if newest is None or newest < done:
+        raise MissingEpochError(
+            f"Spark has committed batch {done} at {journal.store.url}, but the last manifest, of "
+            f"epoch {head}, is of batch {newest}: manifests are missing, and this would not be the "
+            "newest state. Restore them from a backup, or open an epoch by number."
+        )
+
+
 def _release(lease: Holder) -> None:
     try:
         lease.release()
@@ -375,6 +393,8 @@ def open_location(
     if epoch is not None and as_of is not None:
         raise UsageError("epoch= and as_of= both name an epoch: give one of them.")
     journal = Journal.open(open_store(location))
+    if epoch is None and as_of is None:
+        _check_newest(journal)
     if as_of is not None:
         epoch = epoch_at(journal, as_of)
     if epoch is None and journal.head() == 0:

@@ -23,6 +23,7 @@ from millrace.ids import Epoch
 from millrace.log import Journal, open_store
 from millrace.log import manifest as manifests
 from millrace.log.journal import FULL_EVERY, IDENTITY
+from millrace.log.leases import acquire
 from millrace.log.manifest import manifest_path
 from millrace.log.retention import collect
 
@@ -229,6 +230,7 @@ def test_a_driver_that_never_committed_is_fenced_when_its_epoch_is_long_collecte
     assert before[0] > 1
     with pytest.raises(FencedError, match=r"run the-winner has committed up to epoch"):
         late.commit([], run="late")
+    collect(location.journal, 1)
     assert location.journal.epochs() == before
 
 
@@ -244,7 +246,7 @@ def test_a_driver_that_committed_goes_on_when_others_built_on_its_epoch(
 
     with_pause(location, overtake).commit([])
     assert location.journal.epochs() == [1, 2, 3]
-    with pytest.raises(FencedError, match="epoch 2 of"):
+    with pytest.raises(FencedError, match=r"epoch 2 of"):
         location.commit([])
     assert other.state() == {fingerprint(1): (2,), fingerprint(2): (3,)}
 
@@ -260,28 +262,55 @@ def test_a_parent_that_is_collected_at_once_is_no_reason_to_take_an_epoch_back(
     assert location.journal.epochs() == [3]
 
 
-def test_a_late_manifest_is_not_taken_for_a_parent(root: Path, location: Location) -> None:
-    """A driver died before it took its late manifest away; one that builds on that epoch's true
-    manifest is late as well, though a file of that name is there."""
+def test_a_parent_that_a_reader_keeps_does_not_make_a_late_driver_right(
+    root: Path, location: Location
+) -> None:
     run(location, 2)
-    late, later = Location(str(root), SCHEMA, 4), Location(str(root), SCHEMA, 4)
-    later.trail = later.journal.trail(Epoch(2))
-    late.trail = late.journal.trail(Epoch(1))
+    late = Location(str(root), SCHEMA, 4)
+    lease = acquire(location.store, Epoch(2))
+    assert lease is not None
     run(location, FULL_EVERY + 3)
     collect(location.journal, 1)
-    kept = location.journal.epochs()
-
-    def die() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        with_pause(late, die).commit([], run="late")
-    assert location.journal.epochs() == [2, *kept]
-    with pytest.raises(FencedError, match="no longer retained"):
-        later.commit([], run="later")
-    assert location.journal.epochs() == [2, *kept]
+    assert {2, FULL_EVERY + 5} < set(location.journal.epochs())
+    assert 3 not in location.journal.epochs()
+    with pytest.raises(FencedError, match=r"epoch 3 of .* committed up to epoch"):
+        late.commit([], run="late")
+    lease.release()
     collect(location.journal, 1)
-    assert location.journal.epochs() == kept
+    assert location.journal.epochs()[0] > 3
+
+
+def test_a_late_manifest_next_to_those_that_count_is_taken_away(
+    root: Path, location: Location
+) -> None:
+    run(location, 2)
+    late = Location(str(root), SCHEMA, 4)
+    run(location, 2)
+    (root / manifest_path(Epoch(3))).unlink()
+    with pytest.raises(FencedError, match=r"epoch 3 of .* committed up to epoch 4"):
+        late.commit([], run="late")
+    assert location.journal.epochs() == [1, 2, 4]
+
+
+def test_an_epoch_that_a_reader_holds_is_not_taken_away_by_its_own_driver(
+    root: Path, location: Location
+) -> None:
+    """Stopped after creating it, for so long that only the reader's lease has kept it."""
+    run(location, 2)
+    other = Location(str(root), SCHEMA, 4)
+
+    def overtake() -> None:
+        other.trail = other.journal.trail(Epoch(3))
+        lease = acquire(other.store, Epoch(3))
+        assert lease is not None
+        run(other, FULL_EVERY + 3)
+        collect(other.journal, 1)
+        assert 4 not in other.journal.epochs()
+
+    with pytest.raises(FencedError, match="committed up to epoch"):
+        with_pause(location, overtake).commit([], full=True)
+    assert 3 in other.journal.epochs()
+    assert other.state(3) == {fingerprint(0): (1,), fingerprint(1): (2,)}
 
 
 def test_a_winner_that_is_collected_meanwhile_still_wins(root: Path, location: Location) -> None:
