@@ -30,6 +30,10 @@ COMMANDS = {
     ),
     "serve": ("millrace.serve.command:serve", "Answer look-ups in a location's state."),
     "bench": ("millrace.cli.bench:bench", "Measure Millrace beside Spark."),
+    "repair": (
+        "millrace.cli.location:repair",
+        "Make damaged segments anew, where older epochs allow it.",
+    ),
     "check": ("millrace.cli.location:check", "Read a whole location; say what is damaged."),
     "ui": ("millrace.cli.ui:ui", "Serve the live page of a location."),
     "diff": ("millrace.cli.state:diff", "Show the keys that differ between two epochs."),

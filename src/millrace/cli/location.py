@@ -10,9 +10,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from millrace.cli.failures import Failure, explained
-from millrace.log import Journal, open_store
+from millrace.ids import OperatorName
+from millrace.log import Journal, Trail, open_store
 from millrace.log.inspection import Inspection, inspect
 from millrace.log.retention import collect, doomed
+from millrace.operators.operator import MAIN
+from millrace.reading.described import Described
+from millrace.state.repair import Opener
+from millrace.state.repair import repair as segment_repair
+from millrace.state.replica import Replica
 
 SHOWN = 20
 """Files that are listed one by one."""
@@ -100,3 +106,44 @@ def _sweep(journal: Journal, retain: int, dry_run: bool) -> dict[str, int]:
         found = doomed(journal, retain)
         return {"manifests": len(found.epochs), "segments": len(found.segments)}
     return asdict(collect(journal, retain))
+
+
+@click.command(epilog="Example: millrace repair /data/totals")
+@click.argument("location")
+@click.option("--dry-run", is_flag=True, help="Only say what can be repaired.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def repair(location: str, dry_run: bool, as_json: bool) -> None:
+    """Make damaged segments anew from the epochs before them, where that is possible.
+
+    A file is replaced only by one that has every checksum of its manifest. Merged rows can be
+    computed again while the epoch before is retained and whole; rows that only the damaged file had
+    cannot. The exit code is 1 if something stays damaged.
+    """
+    with explained():
+        journal = Journal.open(open_store(location))
+        damaged = sorted({d.path for d in inspect(journal).damaged})
+        segments = [path for path in damaged if path.startswith("segments/")]
+        done = segment_repair(journal, segments, _opener(journal), dry_run=dry_run)
+    others = [path for path in damaged if path not in segments]
+    if as_json:
+        click.echo(json_.dumps({"segments": [asdict(r) for r in done], "others": others}))
+    else:
+        verb = "can be repaired" if dry_run else "repaired"
+        for one in done:
+            click.echo(f"{verb}: {one.path}" if one.is_repaired else f"DAMAGED {one.reason}")
+        for path in others:
+            click.echo(f"DAMAGED {path}: only segments can be made anew; restore it from a backup")
+        if not damaged:
+            click.echo("nothing is damaged")
+    if others or not all(one.is_repaired for one in done):
+        raise SystemExit(1)
+
+
+def _opener(journal: Journal) -> Opener:
+    def opened(trail: Trail, name: OperatorName) -> Replica:
+        operator, _, table = name.partition("/")
+        described = Described(OperatorName(operator), trail.specs[OperatorName(operator)])
+        layout = described.tables[table or MAIN]
+        return Replica(journal.store, layout.schema, trail.key_groups, owned=layout.owned)
+
+    return opened

@@ -289,6 +289,30 @@ def _frame_hash(view: memoryview, pages: Sequence[tuple[int, int, int]]) -> int:
     return digest.intdigest()
 
 
+def page_is_whole(entry: SegmentEntry, number: int, data: bytes | memoryview) -> bool:
+    """Whether a page of a file is what the manifest says; the file may be cut short."""
+    offset, length, checksum = entry.pages[number]
+    return _checksum(memoryview(data)[offset : offset + length]) == checksum
+
+
+def with_parts(entry: SegmentEntry, old: bytes, new: bytes) -> bytes | None:
+    """A file with the pages of an old one that are whole and the rest of a new one, laid out alike.
+
+    None if that is not the file which the manifest describes.
+    """
+    made = bytearray(new)
+    for number, (offset, length, _) in enumerate(entry.pages):
+        if page_is_whole(entry, number, old):
+            made[offset : offset + length] = old[offset : offset + length]
+    view = memoryview(made)
+    whole = (
+        len(made) == entry.bytes
+        and _frame_hash(view, entry.pages) == entry.frame_hash
+        and all(page_is_whole(entry, number, view) for number in range(len(entry.pages)))
+    )
+    return bytes(made) if whole else None
+
+
 @dataclass(frozen=True)
 class Places:
     """Where a section's rows are: arrays of equal length, one element per key group, ascending."""
@@ -421,9 +445,8 @@ class Segment:
             self.page(number, names)
 
     def _has(self, number: int) -> bool:
-        offset, length, checksum = self.entry.pages[number]
-        self.read_bytes += length
-        return _checksum(self._data[offset : offset + length]) == checksum
+        self.read_bytes += self.entry.pages[number][1]
+        return page_is_whole(self.entry, number, self._data)
 
     def prefetch(self, numbers: Iterable[int]) -> None:
         """Fetch what is missing of some pages, in as few requests as possible."""
