@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tarfile
 from pathlib import Path
+from typing import NoReturn
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.golden import program
@@ -27,6 +29,22 @@ def unpacked(archive: Path, target: Path) -> str:
 def test_every_format_has_a_golden_location() -> None:
     names = [path.name for path in GOLDEN]
     assert names == [f"format-{version}.tar.gz" for version in range(1, FORMAT_VERSION + 1)]
+
+
+@pytest.mark.parametrize("archive", GOLDEN, ids=lambda path: path.name)
+def test_a_reader_unpickles_nothing(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("something was unpickled")
+
+    for name in ("pickle.loads", "pickle.load", "pickle.Unpickler"):
+        monkeypatch.setattr(name, refuse)
+    with mr.open(unpacked(archive, tmp_path)) as reader:
+        shown = reader.to_arrow("visits")
+        assert shown.schema.field("anything").type == pa.binary()
+        assert all(value.startswith(b"\x80") for value in shown.column("anything").to_pylist())
+        program.check(reader, BATCHES)
 
 
 @pytest.mark.parametrize("archive", GOLDEN, ids=lambda path: path.name)

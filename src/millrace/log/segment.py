@@ -334,10 +334,17 @@ class Segment:
     """An open segment. Pages are verified when first read, and are views of the mapped file."""
 
     def __init__(
-        self, entry: SegmentEntry, data: memoryview, where: str, copy: Pages | None = None
+        self,
+        entry: SegmentEntry,
+        data: memoryview,
+        where: str,
+        copy: Pages | None = None,
+        inode: int | None = None,
     ) -> None:
         self.entry = entry
         self._where = where
+        self._inode = inode
+        """Of the mapped file; None if what is mapped is this machine's own copy."""
         self._data = data
         self._copy = copy
         if len(data) != entry.bytes:
@@ -374,6 +381,7 @@ class Segment:
         With `names`, only these columns are; the others must not be looked at. If the segment was
         written without checksums of columns, the whole page is.
         """
+        self.check_length()
         offset, length, _ = self.entry.pages[number]
         if names is not None and self.entry.columns:
             self._check_columns(number, names)
@@ -444,6 +452,24 @@ class Segment:
         for number in numbers:
             self.page(number, names)
 
+    def check_length(self) -> None:
+        """Raise if the mapped file was cut short: to touch what is gone ends the process (SIGBUS).
+
+        A file that was deleted, or replaced by another, is still there for those who have it
+        mapped.
+        """
+        if self._inode is None:
+            return
+        try:
+            now = os.stat(self._where)
+        except FileNotFoundError:
+            return
+        if now.st_ino == self._inode and now.st_size < self.entry.bytes:
+            raise CorruptSegmentError(
+                f"segment {self._where} has been cut to {now.st_size} bytes while it was in use; "
+                f"its manifest says {self.entry.bytes}.{_ADVICE}"
+            )
+
     def _has(self, number: int) -> bool:
         self.read_bytes += self.entry.pages[number][1]
         return page_is_whole(self.entry, number, self._data)
@@ -509,9 +535,10 @@ def open_segment(store: Store, entry: SegmentEntry) -> Segment:
     except FileNotFoundError as error:
         raise MissingFileError(f"segment {local} is missing.{_MISSING}") from error
     try:
-        if os.fstat(descriptor).st_size == 0:
+        status = os.fstat(descriptor)
+        if status.st_size == 0:
             return Segment(entry, memoryview(b""), where)
         mapped = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
     finally:
         os.close(descriptor)
-    return Segment(entry, memoryview(mapped), where)
+    return Segment(entry, memoryview(mapped), where, inode=status.st_ino)

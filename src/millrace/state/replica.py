@@ -120,6 +120,8 @@ class Replica:
             raise
 
     def _follow(self, log: OperatorLog, version: Epoch, groups: Int64Array) -> None:
+        for segment in self._segments.values():
+            segment.check_length()
         followed = np.zeros(self.key_groups, np.bool_)
         followed[groups] = True
         self._leave_behind(np.flatnonzero(~followed & (self._taken != self._at)))

@@ -25,8 +25,9 @@ def location(tmp_path_factory: pytest.TempPathFactory) -> Location:
     made = Location(str(tmp_path_factory.mktemp("inspection") / "location"), SCHEMA, 4)
     for epoch in range(1, EPOCHS + 1):
         made.step({fingerprint(k): (epoch, str(k)) for k in range(epoch % 3, 60, 3)})
-    # What Spark writes beside the manifests.
-    made.store.put(f"spark/offsets/{EPOCHS - 1}", b"v1\n{}\n-")
+    for batch in range(EPOCHS):
+        # What Spark writes beside the manifests.
+        made.store.put(f"spark/offsets/{batch}", b"v1\n{}\n-")
     return made
 
 
