@@ -108,7 +108,7 @@ def check(reader: mr.Reader, batches: int) -> None:
         for position, row in enumerate(mine)
     )
     assert len(reader.to_arrow("visits", state="users")) == len(users)
-    assert len(reader.to_arrow("visits", state="timers.event")) == len(users)
+    assert len(reader.to_arrow("visits", state="timers")) == len(users)
     totals = {
         r["page"]: (r["n"], r["total"], r["longest"]) for r in reader.to_arrow("pages").to_pylist()
     }

@@ -48,8 +48,9 @@ class Bounds:
 
 
 FULL = {
-    "moves and lost executors": Bounds(batches=2, losses=1),
-    "three epochs, old ones collected": Bounds(batches=3, losses=0, batch_rows=1),
+    "moves": Bounds(batches=2, losses=0),
+    "moves and a lost executor": Bounds(batches=2, losses=1, batch_rows=1),
+    "three epochs, old ones collected": Bounds(batches=3, losses=0, batch_rows=1, start=(0, 2)),
     "one driver, two lost executors": Bounds(drivers=1, batches=3, losses=2),
     "three drivers": Bounds(
         drivers=3, batches=3, losses=0, rows=(0, 1, 1), start=(0, 0), target=(0, 0)

@@ -24,11 +24,18 @@ from millrace.errors import StateTypeError
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
+_FIRST_US = (dt.datetime.min.replace(tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
+_LAST_US = (dt.datetime.max.replace(tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
 _UTC_MICROS = pa.timestamp("us", "UTC")
 
 
 def to_python(array: pa.Array) -> list[Any]:
-    """Python objects of an array; maps as dicts, structs as dicts, timestamps in UTC."""
+    """Python objects of an array; maps as dicts, structs as dicts, timestamps in UTC.
+
+    Spark's strings may hold bytes that are no text, and its times go beyond Python's years 1 to
+    9999. Such bytes come as lone surrogates (`surrogateescape`), and are written back as the bytes
+    they were; such times come as the first or the last that Python has.
+    """
     data_type = array.type
     plain = pa.types.is_integer(data_type) or pa.types.is_floating(data_type)
     if plain and array.null_count == 0:
@@ -36,8 +43,12 @@ def to_python(array: pa.Array) -> list[Any]:
         return listed
     if _is_quick(data_type):
         # Arrow does this without a step of Python per value, but not if it is told about maps.
-        listed = array.to_pylist()
-        return listed
+        try:
+            listed = array.to_pylist()
+            return listed
+        except (UnicodeDecodeError, OverflowError):
+            if not pa.types.is_nested(data_type):
+                return _out_of_reach(array)
     if pa.types.is_struct(data_type) and data_type.num_fields:
         return _struct_objects(array)
     if pa.types.is_list(data_type):
@@ -46,8 +57,33 @@ def to_python(array: pa.Array) -> list[Any]:
         return _map_objects(array)
     if data_type == _UTC_MICROS:
         return _utc_times(array)
-    objects: list[Any] = array.to_pylist(maps_as_pydicts="strict")
-    return objects
+    try:
+        objects: list[Any] = array.to_pylist(maps_as_pydicts="strict")
+        return objects
+    except OverflowError:
+        return _out_of_reach(array)
+
+
+def _out_of_reach(array: pa.Array) -> list[Any]:
+    """Text that is none, and times that Python does not have; see `to_python`."""
+    data_type = array.type
+    if pa.types.is_string(data_type):
+        raw = array.cast(pa.binary()).to_pylist()
+        return [None if v is None else v.decode("utf-8", "surrogateescape") for v in raw]
+    if pa.types.is_date32(data_type):
+        whole, low, high = pa.int32(), _days(dt.date.min), _days(dt.date.max)
+    elif data_type in (_UTC_MICROS, pa.timestamp("us")):
+        whole, low, high = pa.int64(), _FIRST_US, _LAST_US
+    else:
+        raise OverflowError(f"a value is out of the range of Python's objects for {data_type}")
+    numbers = np.clip(array.cast(whole).fill_null(0).to_numpy(), low, high)
+    if data_type == _UTC_MICROS:
+        return _with_nulls(array, list(map(from_us, numbers.tolist())))
+    return _with_nulls(array, pa.array(numbers, whole).cast(data_type).to_pylist())
+
+
+def _days(day: dt.date) -> int:
+    return (day - _EPOCH.date()).days
 
 
 @functools.lru_cache(maxsize=256)
@@ -68,9 +104,8 @@ def _utc_times(array: pa.Array) -> list[Any]:
             array, list(map(_EPOCH.__add__, micros.view("timedelta64[us]").tolist()))
         )
     except (OverflowError, TypeError):
-        # Beyond the year 9999, or too far for a timedelta: Arrow says it in its own words.
-        listed: list[Any] = array.to_pylist()
-        return listed
+        # Beyond the year 9999, or too far for a timedelta.
+        return _out_of_reach(array)
 
 
 def _struct_objects(array: pa.StructArray) -> list[Any]:
@@ -189,16 +224,38 @@ def to_arrow(values: Sequence[Any], data_type: pa.DataType, what: str) -> pa.Arr
             for value in values:
                 check_value(value, data_type)
         return pa.array(values, data_type)
+    except UnicodeEncodeError as error:
+        raw = _raw_text(values)
+        if raw is None:
+            raise _refused(values, data_type, what, error) from error
+        return raw
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        for position, value in enumerate(values):
-            reason = _misfit(value, data_type)
-            if reason is not None:
-                refused = StateTypeError(
-                    f"{what} is declared as {data_type}, and {value!r} does not fit: {reason}."
-                )
-                refused.position = position
-                raise refused from error
-        raise StateTypeError(f"{what} is declared as {data_type}: {error}.") from error
+        raise _refused(values, data_type, what, error) from error
+
+
+def _raw_text(values: Sequence[Any]) -> pa.Array | None:
+    """Strings whose lone surrogates stand for bytes; None if some stand for nothing."""
+    try:
+        raw = [None if v is None else v.encode("utf-8", "surrogateescape") for v in values]
+    except UnicodeEncodeError:
+        return None
+    array = pa.array(raw, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(array), array.buffers(), array.null_count)
+
+
+def _refused(
+    values: Sequence[Any], data_type: pa.DataType, what: str, error: Exception
+) -> StateTypeError:
+    """The error for the first value that does not fit."""
+    for position, value in enumerate(values):
+        reason = _misfit(value, data_type)
+        if reason is not None:
+            refused = StateTypeError(
+                f"{what} is declared as {data_type}, and {value!r} does not fit: {reason}."
+            )
+            refused.position = position
+            return refused
+    return StateTypeError(f"{what} is declared as {data_type}: {error}.")
 
 
 def as_array(values: Any, data_type: pa.DataType, what: str) -> pa.Array:
@@ -233,7 +290,8 @@ def _is_same_kind(given: pa.DataType, wanted: pa.DataType) -> bool:
 def _misfit(value: Any, data_type: pa.DataType) -> str | None:
     try:
         check_value(value, data_type)
-        pa.array([value], data_type)
+        if not (isinstance(value, str) and _raw_text([value]) is not None):
+            pa.array([value], data_type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         return str(error).rstrip(".")
     return None
@@ -324,7 +382,10 @@ def to_us(moment: dt.datetime | int) -> int:
 
 def from_us(micros: int) -> dt.datetime:
     # By position: a keyword costs a third of the time, and this is called for every key.
-    return _EPOCH + dt.timedelta(0, 0, micros)
+    try:
+        return _EPOCH + dt.timedelta(0, 0, micros)
+    except OverflowError:
+        return _EPOCH + dt.timedelta(0, 0, min(max(micros, _FIRST_US), _LAST_US))
 
 
 def encode_key(value: Any) -> bytes:

@@ -53,12 +53,6 @@ def test_timestamps_come_back_in_utc(moments: list[Any]) -> None:
     assert all(moment is None or moment.tzinfo is dt.UTC for moment in found)
 
 
-def test_a_timestamp_that_python_cannot_show_is_an_error() -> None:
-    for us in (2**60, 2**63 - 1):
-        with pytest.raises((OverflowError, ValueError)):
-            to_python(pa.array([us], pa.int64()).cast(pa.timestamp("us", "UTC")))
-
-
 def test_a_key_that_is_there_twice_is_an_error() -> None:
     with pytest.raises(KeyError, match="duplicate"):
         to_python(pa.array([[(1, 2), (1, 3)]], MAP))
