@@ -1,7 +1,7 @@
 """The epoch, flip and recovery protocol, action by action.
 
 Each action is atomic in the code as well, or its parts touch nothing that others can see. The table
-in docs/decisions/0012 says which function of Millrace or Spark each one stands for. A process that
+in docs/decisions/0014 says which function of Millrace or Spark each one stands for. A process that
 is stopped and wakes up later needs no action of its own: any driver may do its next step at any
 time, however far the others are by then.
 
