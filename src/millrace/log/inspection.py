@@ -87,8 +87,9 @@ def _read_others(journal: Journal, found: Inspection) -> None:
     head = (found.epochs or (0, 0))[1]
     span = (head, head)
     logs = [Damage(*problem, span) for problem in damaged_logs(journal.store)]
-    newest = found.readable[-1] if found.readable else 0
+    newest = found.readable[-1] if found.readable and journal.store.list(SPARK_FOLDER) else 0
     try:
+        # Without any logs of Spark's it is a copy that is only to be read.
         check_logs(journal.store, journal.trail(Epoch(newest)).batch_id)
     except CorruptSparkLogError as error:
         logs = logs or [Damage(SPARK_FOLDER, str(error), span)]
