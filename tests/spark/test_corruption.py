@@ -90,7 +90,7 @@ def test_damage_in_sparks_logs(
         started(spark, folder, location)
 
 
-@pytest.mark.parametrize("name", ["offsets/2", "sources/0/2"])
+@pytest.mark.parametrize("name", ["metadata", "offsets/2", "sources/0/2"])
 def test_a_log_of_sparks_that_is_missing(
     spark: SparkSession, folder: support.Folder, location: Path, name: str
 ) -> None:
@@ -103,27 +103,16 @@ def test_all_of_sparks_logs_are_missing(
     spark: SparkSession, folder: support.Folder, location: Path
 ) -> None:
     shutil.rmtree(location / "spark")
-    with pytest.raises(CorruptSparkLogError, match="offsets/2 is missing"):
+    with pytest.raises(CorruptSparkLogError, match="spark/metadata is missing"):
         started(spark, folder, location)
 
 
-@pytest.mark.parametrize("name", ["commits/2", "metadata"])
-def test_a_log_of_sparks_that_can_be_done_without(
-    spark: SparkSession, folder: support.Folder, location: Path, name: str
+def test_a_commit_of_sparks_that_is_missing(
+    spark: SparkSession, folder: support.Folder, location: Path
 ) -> None:
-    (location / "spark" / name).unlink()
+    """The batch is recognised by its manifest."""
+    (location / "spark/commits/2").unlink()
     go_on(spark, folder, location)
-
-
-def test_spark_itself_verifies_what_it_reads(
-    spark: SparkSession, folder: support.Folder, location: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second line of defence: a file that changes between the start and Spark's reading."""
-    monkeypatch.setattr("millrace.api.query.check_logs", lambda store, batch: None)
-    flip(location / "spark/offsets/2")
-    with pytest.raises(Exception, match=r"offsets/2") as caught:
-        go_on(spark, folder, location)
-    assert "hecksum" in str(caught.value)
 
 
 def test_the_newest_manifest_is_missing(

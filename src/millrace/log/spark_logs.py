@@ -4,10 +4,9 @@
     spark/commits/<batch>        the batch is done
     spark/sources/<n>/<id>       for file sources: the files of an offset
 
-Beside each file there is a checksum file, `.<name>.crc`, in Hadoop's format. Spark verifies what it
-reads; here they are verified before Spark is asked, and by `millrace check`. That a file is gone
-altogether is noticed only here: Spark would make the batch anew, with other rows, while the
-manifests say that it was applied.
+Beside each file there is a checksum file, `.<name>.crc`, in Hadoop's format. They are verified
+here, before Spark is asked, and by `millrace check`. That a file is gone altogether is noticed here
+too: Spark would make the batch anew, with other rows, while the manifests say that it was applied.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from millrace.errors import CorruptSparkLogError, MissingFileError
 from millrace.log.store import Store
 
 FOLDER = "spark"
+METADATA = f"{FOLDER}/metadata"
 OFFSETS = f"{FOLDER}/offsets"
 COMMITS = f"{FOLDER}/commits"
 SOURCES = f"{FOLDER}/sources"
@@ -77,6 +77,8 @@ def check_logs(store: Store, batch: int | None) -> None:
             raise CorruptSparkLogError(f"{problem} {_ADVICE}")
     if batch is None:
         return
+    if store.size(METADATA) is None:
+        raise CorruptSparkLogError(f"{store.url}/{METADATA} is missing. {_ADVICE}")
     path = f"{OFFSETS}/{batch}"
     try:
         lines = store.read(path).decode(errors="replace").splitlines()

@@ -28,6 +28,7 @@ def location(tmp_path_factory: pytest.TempPathFactory) -> Location:
     for batch in range(EPOCHS):
         # What Spark writes beside the manifests.
         made.store.put(f"spark/offsets/{batch}", b"v1\n{}\n-")
+    made.store.put("spark/metadata", b"{}")
     return made
 
 

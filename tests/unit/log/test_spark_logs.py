@@ -29,6 +29,7 @@ def location(tmp_path: Path) -> Location:
     """A location with three epochs, and Spark's logs as they are beside them."""
     made = Location(str(tmp_path / "location"), pa.schema([("n", pa.int64())]), 4)
     root = Path(made.store.url)
+    write(root / "spark/metadata", '{"id":"0"}')
     for batch in range(BATCHES):
         made.step({fingerprint(batch): (batch,)})
         write(root / f"spark/offsets/{batch}", f'v1\n{{"batch":1}}\n{{"logOffset":{batch}}}\n-')
@@ -71,7 +72,7 @@ def test_every_flipped_byte_and_every_shorter_file_is_named(location: Location) 
     check_logs(location.store, BATCHES - 1)
 
 
-@pytest.mark.parametrize("missing", ["offsets/2", "sources/0/2"])
+@pytest.mark.parametrize("missing", ["metadata", "offsets/2", "sources/0/2"])
 def test_a_missing_file_is_named(location: Location, missing: str) -> None:
     Path(location.store.url, "spark", missing).unlink()
     with pytest.raises(CorruptSparkLogError, match=f"{missing} is missing"):

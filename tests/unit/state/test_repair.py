@@ -46,6 +46,7 @@ def location(eager_runs: None, tmp_path_factory: pytest.TempPathFactory) -> Loca
         gone = {fingerprint(k): None for k in range(epoch % 7, 20, 7)} if epoch > 5 else {}
         made.step({**rows, **gone}, Assignment.even(8, 2), full=epoch % 8 == 0)
         made.store.put(f"spark/offsets/{epoch - 1}", b"v1\n{}\n-")
+    made.store.put("spark/metadata", b"{}")
     return made
 
 

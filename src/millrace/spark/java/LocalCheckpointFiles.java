@@ -29,8 +29,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * Hadoop's local file system starts a process for every permission bit it sets (chmod, readlink):
  * ten per file. This writes the same files under the same names with plain system calls, and syncs
  * them, so that a batch's offsets are as durable as the manifest that says the batch was applied.
- * Beside each it writes the checksum file that Hadoop would, with one checksum for all of it: Hadoop
- * verifies it when Spark reads the file.
+ * Beside each it writes the checksum file that Hadoop would, with one checksum for all of it:
+ * Millrace verifies them before a query starts.
  * Paths that are not local go to Spark's default.
  */
 public class LocalCheckpointFiles implements CheckpointFileManager {
