@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +34,9 @@ TIMEOUTS = {
 # because functions in test modules are pickled by name, such as tests.spark.test_counts.
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
+# Copies of remote segments are shared by location, and many tests call theirs the same.
+os.environ["MILLRACE_CACHE_DIR"] = tempfile.mkdtemp(prefix="millrace-tests-")
+atexit.register(shutil.rmtree, os.environ["MILLRACE_CACHE_DIR"], ignore_errors=True)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ["PYTHONPATH"] = os.pathsep.join(

@@ -5,6 +5,10 @@ is first needed, and written at its own place; whether it is there is told by it
 verified anyway, so a hole, half a page after a crash, or a damaged disk all mean the same: fetch it
 again. Processes on one machine share the copies; writing the same bytes twice does no harm.
 
+Invariant: a copy never changes its size, which is part of its name, and is only ever written to by
+system calls. Mapped memory beyond a file's end, or of a file for which there is no space, would
+end the process.
+
 Replicas outlive neither their process nor a minute's idleness of a Spark worker. The copies do.
 """
 
@@ -21,6 +25,7 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from millrace.errors import StoreError
 from millrace.log.store import Store
 
 VARIABLE = "MILLRACE_CACHE_DIR"
@@ -50,20 +55,22 @@ class CopiedPages:
     def __init__(self, store: Store, path: str, size: int) -> None:
         self._store = store
         self._path = path
-        self._file = -1
+        self._full = os.path.join(copies_of(store), f"{path}.{size}")
+        self._identity: tuple[int, int] | None = None
+        file = -1
         try:
-            full = os.path.join(copies_of(store), path)
-            os.makedirs(os.path.dirname(full), exist_ok=True)
-            self._file = os.open(full, os.O_RDWR | os.O_CREAT, 0o600)
-            if os.fstat(self._file).st_size != size:
-                os.truncate(self._file, size)
-            self._map = mmap.mmap(self._file, size)
+            os.makedirs(os.path.dirname(self._full), exist_ok=True)
+            file = os.open(self._full, os.O_RDWR | os.O_CREAT, 0o600)
+            if os.fstat(file).st_size != size:
+                os.truncate(file, size)
+            self._map = mmap.mmap(file, size)
+            self._identity = _identity(file)
         except OSError as error:
             _log.warning("no copies of segments on this machine, reading into memory: %s", error)
             self._map = mmap.mmap(-1, size)
         finally:
-            if self._file >= 0:
-                os.close(self._file)
+            if file >= 0:
+                os.close(file)
 
     @property
     def data(self) -> memoryview:
@@ -82,7 +89,36 @@ class CopiedPages:
         offset, length = wanted
         # A file that was cut short gives less; its checksums tell.
         found = self._store.read_range(self._path, offset, length)
-        self._map[offset : offset + len(found)] = found
+        if self._identity is None or not self._write(offset, found):
+            self._map[offset : offset + len(found)] = found
+
+    def _write(self, offset: int, found: bytes) -> bool:
+        """Write to the copy's file; whether it is still there."""
+        try:
+            file = os.open(self._full, os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            if _identity(file) != self._identity:
+                return False
+            left = memoryview(found)
+            while left:
+                done = os.pwrite(file, left, offset)
+                offset, left = offset + done, left[done:]
+            return True
+        except OSError as error:
+            raise StoreError(
+                f"cannot keep pages of {self._path} on this machine, in {self._full}: "
+                f"{error.strerror}. Make room there, or name another folder in {VARIABLE}."
+            ) from error
+        finally:
+            os.close(file)
+
+
+def _identity(file: int) -> tuple[int, int]:
+    """What tells a file from another of the same name."""
+    found = os.fstat(file)
+    return found.st_dev, found.st_ino
 
 
 def coalesced(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -116,7 +152,7 @@ def prune(store: Store, live: Collection[str]) -> int:
     for folder, _, names in os.walk(root):
         for name in names:
             full = os.path.join(folder, name)
-            if os.path.relpath(full, root) not in live:
+            if os.path.relpath(full, root).rpartition(".")[0] not in live:
                 doomed.append(full)
     for full in doomed:
         with contextlib.suppress(FileNotFoundError):

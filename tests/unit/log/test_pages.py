@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +12,11 @@ import pyarrow as pa
 import pytest
 from tests.unit.driving import OPERATOR, Location, fingerprint, to_state
 
-from millrace.errors import CorruptSegmentError, MissingFileError
+from millrace.errors import CorruptSegmentError, MissingFileError, StoreError
 from millrace.keygroups import Assignment
 from millrace.log import pages as pages_module
 from millrace.log import segment as segment_module
-from millrace.log.pages import COALESCE, VARIABLE, coalesced, copies_of, prune
+from millrace.log.pages import COALESCE, VARIABLE, CopiedPages, coalesced, copies_of, prune
 from millrace.log.segment import SegmentEntry, open_segment
 from millrace.log.slow import LATENCY, RATE, SlowStore, slowed
 from millrace.log.store import LocalStore, Store, open_store
@@ -153,7 +154,7 @@ def test_what_is_on_this_machine_is_not_read_again(
 
 
 def copy_of(store: CountingStore, entry: SegmentEntry) -> Path:
-    return Path(copies_of(store)) / entry.path  # type: ignore[arg-type]
+    return Path(copies_of(store)) / f"{entry.path}.{entry.bytes}"  # type: ignore[arg-type]
 
 
 def overwrite(path: Path, offset: int, data: bytes) -> None:
@@ -309,6 +310,36 @@ def test_without_a_folder_for_copies_pages_are_read_into_memory(
     replica = followed(location, remote, range(16))
     assert to_state(replica.read(location.every)) == location.state()
     assert "reading into memory" in caplog.text
+
+
+def test_a_copy_is_never_cut_short_under_one_who_has_it_mapped(remote: CountingStore) -> None:
+    """As when a location was deleted and another one made in its place."""
+    remote._store.put("segments/x", b"a" * 8192)
+    first = CopiedPages(remote, "segments/x", 8192)  # type: ignore[arg-type]
+    first.fetch([(0, 8192)])
+    remote._store.put("segments/x", b"b" * 100)
+    second = CopiedPages(remote, "segments/x", 100)  # type: ignore[arg-type]
+    second.fetch([(0, 100)])
+    # Were the file shorter now, this would end the process.
+    assert bytes(first.data) == b"a" * 8192
+    assert bytes(second.data) == b"b" * 100
+
+
+def test_no_space_for_copies_is_an_error_that_says_where(
+    remote: CountingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote._store.put("segments/x", b"a" * 8192)
+    copy = CopiedPages(remote, "segments/x", 8192)  # type: ignore[arg-type]
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StoreError, match=f"No space left on device.*{VARIABLE}"):
+        copy.fetch([(0, 8192)])
+    monkeypatch.undo()
+    copy.fetch([(0, 8192)])
+    assert bytes(copy.data) == b"a" * 8192
 
 
 def test_two_locations_do_not_share_copies(tmp_path: Path) -> None:
