@@ -23,7 +23,7 @@ def test_limits_at_a_small_size(spark: SparkSession, tmp_path: Path) -> None:
         epochs=2,
     )
     with steps(Console(quiet=True), "limits") as shown:
-        result = limits.Limits(spark, options, tmp_path, shown).run()
+        result = limits.Limits(lambda: spark, options, tmp_path, shown).run()
     assert result.differences == []
     figures = result.figures
     assert figures["budget.state_mb.small_budget"] > 10 * figures["budget.mb"]

@@ -44,7 +44,7 @@ class Options:
     """Sizes of a run."""
 
     keys: int = 4_000_000
-    budget: int = 16 * 2**20
+    budget: int = 40 * 2**20
     rows: int = 200_000
     """Rows of an epoch."""
     entries: int = 1_000_000
@@ -57,7 +57,7 @@ class Options:
         return replace(
             self,
             keys=min(self.keys, 400_000),
-            budget=min(self.budget, 2**20),
+            budget=min(self.budget, 4 * 2**20),
             rows=min(self.rows, 50_000),
             entries=min(self.entries, 50_000),
             timers=min(self.timers, 50_000),
@@ -119,8 +119,16 @@ class Blob(mr.Processor):
 class Limits:
     """One run of the benchmark."""
 
-    def __init__(self, spark: SparkSession, options: Options, workdir: Path, steps: Steps) -> None:
-        self._spark = spark
+    def __init__(
+        self,
+        fresh: Callable[[], SparkSession],
+        options: Options,
+        workdir: Path,
+        steps: Steps,
+    ) -> None:
+        self._fresh = fresh
+        """A session whose Python workers have held nothing yet, if memory is to mean something."""
+        self._spark = fresh()
         self._options = options
         self._workdir = workdir
         self._steps = steps
@@ -151,6 +159,7 @@ class Limits:
             ("large_budget", keys["many"], 2 * 2**30),
         ):
             self._steps.step(f"{size_name(o.keys)} keys: {name.replace('_', ' ')}")
+            self._spark = self._fresh()
             source = self._numbers(o.rows).selectExpr(f"{key} as k", "value")
             counted = (
                 mr.stream(source)
@@ -213,6 +222,7 @@ class Limits:
         o, result = self._options, self._result
         fill = -(-o.timers // o.rows)
         self._steps.step(f"{size_name(o.timers)} timers due in one epoch")
+        self._spark = self._fresh()
         base = 1_700_000_000
         source = (
             self._numbers(o.rows)
@@ -290,6 +300,7 @@ class Limits:
     def _value(self) -> None:
         o, result = self._options, self._result
         self._steps.step(f"a value of {o.value / MB:.0f} MB")
+        self._spark = self._fresh()
         source = self._numbers(2).selectExpr("1L as k", "value")
         stream = mr.stream(source).key_by("k").process(Blob(o.value), "size long", name="t")
         sizes: list[int] = []
@@ -358,7 +369,7 @@ class Limits:
 
     @contextmanager
     def _memory(self) -> Iterator[Callable[[], int]]:
-        """Samples the largest Python worker while the block runs."""
+        """Samples the largest of the Python workers, which are new, while the block runs."""
         peak = [0]
         stop = threading.Event()
 
@@ -380,30 +391,43 @@ class Limits:
             thread.join()
 
 
-@contextmanager
-def _session(workdir: Path) -> Iterator[SparkSession]:
-    spark = mr.session(
-        "millrace-limits",
-        master="local[2]",
-        config={
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "2g",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(workdir / "spark"),
-            "spark.sql.warehouse.dir": str(workdir / "warehouse"),
-        },
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        yield spark
-    finally:
-        spark.stop()
+class _Sessions:
+    """One session after the other: a new one has new Python workers."""
+
+    def __init__(self, workdir: Path) -> None:
+        self._workdir = workdir
+        self._current: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        self.close()
+        self._current = spark = mr.session(
+            "millrace-limits",
+            master="local[2]",
+            config={
+                "spark.ui.enabled": "false",
+                "spark.ui.showConsoleProgress": "false",
+                "spark.sql.shuffle.partitions": "2",
+                "spark.driver.memory": "2g",
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.local.dir": str(self._workdir / "spark"),
+                "spark.sql.warehouse.dir": str(self._workdir / "warehouse"),
+            },
+        )
+        # Stopping between two epochs shows up as an error in Spark's log.
+        spark.sparkContext.setLogLevel("OFF")
+        return spark
+
+    def close(self) -> None:
+        if self._current is not None:
+            self._current.stop()
+            self._current = None
 
 
 def run(options: Options, workdir: Path, steps: Steps) -> Result:
     """All limits."""
-    with _session(workdir) as spark:
-        return Limits(spark, options, workdir, steps).run()
+    sessions = _Sessions(workdir)
+    try:
+        return Limits(sessions, options, workdir, steps).run()
+    finally:
+        sessions.close()
