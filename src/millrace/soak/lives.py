@@ -140,7 +140,7 @@ class Supervisor:
         self._advanced = clock.stopwatch()
         self._is_closed = False
         """The disk is full or read-only: a driver could not start."""
-        for name in ("lives", "logs", "marks", "events", "sinks"):
+        for name in ("lives", "logs", "marks", "events", "tmp"):
             (folder / name).mkdir(exist_ok=True)
 
     def run(
@@ -247,6 +247,8 @@ class Supervisor:
             for name, value in os.environ.items()
             if name not in (crashpoints.VARIABLE, faulty.VARIABLE)
         }
+        # A killed process leaves its temporary files behind.
+        environment["TMPDIR"] = str(self._folder / "tmp")
         crash = ""
         if not final:
             if life.faults:
