@@ -58,6 +58,8 @@ class Driver:
     life: str
     process: subprocess.Popen[bytes]
     crash: str
+    is_disturbed: bool
+    """It has a store that fails, or a point to die at."""
     was_killed: bool = False
     """By the supervisor."""
 
@@ -268,7 +270,7 @@ class Supervisor:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._driver = Driver(name, process, crash)
+        self._driver = Driver(name, process, crash, bool(crash) or faulty.VARIABLE in environment)
         details = [f"faults {life.faults}" if environment.get(faulty.VARIABLE) else "", crash]
         self._say(f"driver {name} starts {' '.join(filter(None, details))}".rstrip())
 
@@ -453,14 +455,16 @@ class Supervisor:
     # The end.
 
     def _finish(self, progress: Callable[[Tally], None]) -> None:
-        """Whoever is stopped wakes up and is fenced; then one more life, without faults."""
+        """Whoever is stopped wakes up and is fenced; the last life is one without faults."""
         self._say("no more faults")
         while self._zombies or self._stopped:
             self._watch(POLL_SECONDS, progress)
-        if self._driver is not None:
+        if self._driver is not None and self._driver.is_disturbed:
             self._driver.kill()
             self._bury(self._driver)
-        self._start(final=True)
+            self._driver = None
+        if self._driver is None:
+            self._start(final=True)
         self._watch(0, progress, least_epochs=3)
         last = self._driver
         assert last is not None
