@@ -139,6 +139,8 @@ class Supervisor:
         self._runs: set[str] = set()
         self._vain = 0
         """Drivers in a row that ended without an epoch."""
+        self._is_ending = False
+        """From here on drivers live without faults."""
         self._advanced = clock.stopwatch()
         self._is_closed = False
         """The disk is full or read-only: a driver could not start."""
@@ -231,7 +233,7 @@ class Supervisor:
 
     # Lives.
 
-    def _start(self, final: bool = False) -> None:
+    def _start(self) -> None:
         life = self._plan.life()
         name = f"{self.tally.lives:04d}"
         self.tally.lives += 1
@@ -252,7 +254,7 @@ class Supervisor:
         # A killed process leaves its temporary files behind.
         environment["TMPDIR"] = str(self._folder / "tmp")
         crash = ""
-        if not final:
+        if not self._is_ending:
             if life.faults:
                 environment[faulty.VARIABLE] = life.faults
             if life.crash:
@@ -457,6 +459,7 @@ class Supervisor:
     def _finish(self, progress: Callable[[Tally], None]) -> None:
         """Whoever is stopped wakes up and is fenced; the last life is one without faults."""
         self._say("no more faults")
+        self._is_ending = True
         while self._zombies or self._stopped:
             self._watch(POLL_SECONDS, progress)
         if self._driver is not None and self._driver.is_disturbed:
@@ -464,7 +467,7 @@ class Supervisor:
             self._bury(self._driver)
             self._driver = None
         if self._driver is None:
-            self._start(final=True)
+            self._start()
         self._watch(0, progress, least_epochs=3)
         last = self._driver
         assert last is not None
