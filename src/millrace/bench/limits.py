@@ -44,7 +44,7 @@ class Options:
     """Sizes of a run."""
 
     keys: int = 4_000_000
-    budget: int = 40 * 2**20
+    budget: int = 32 * 2**20
     rows: int = 200_000
     """Rows of an epoch."""
     entries: int = 1_000_000
@@ -376,7 +376,8 @@ class Limits:
         def sample() -> None:
             while not stop.wait(0.05):
                 for pid in processes.descendants(os.getpid()):
-                    if "daemon" in processes.command_line(pid):
+                    # Not the JVM, whose command names the daemon among its settings.
+                    if processes.command_line(pid).rstrip().endswith("pyspark.worker"):
                         try:
                             peak[0] = max(peak[0], processes.resident_bytes(pid)["anon"])
                         except OSError:
