@@ -25,6 +25,7 @@ from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, open_store
 from millrace.log.journal import IDENTITY, SPARK_FOLDER
 from millrace.log.spark_logs import check_logs
+from millrace.log.store import Store
 from millrace.operators import Operator, check_change
 from millrace.reading.reader import Reader, follow_live
 from millrace.reading.views import View, Views
@@ -373,8 +374,17 @@ def start_query(
     if trigger_options:
         writer = writer.trigger(**trigger_options)
 
+    one_batch = beats and bool({"availableNow", "once"} & trigger_options.keys())
+
     def launch() -> StreamingQuery:
         with checkpoint_files(spark, store):
+            if one_batch and _is_interrupted(store):
+                # Spark's rate source, which beats, has such a run make one batch only. That would
+                # be the one that was interrupted, and nothing of what has come since.
+                try:
+                    writer.start().awaitTermination()
+                except StreamingQueryException as error:
+                    raise unwrapped(runner.failure or error) from error
             return writer.start()
 
     return Query(launch, runner, store.url, beats)
@@ -406,6 +416,15 @@ def _assignments(
         fresh = Assignment.even(key_groups, check_parallelism(asked, key_groups))
         found[name] = last if last is not None and last.shards == asked else fresh
     return found
+
+
+def _is_interrupted(store: Store) -> bool:
+    """Whether Spark has planned a batch that it did not commit."""
+    last = {}
+    for log in ("offsets", "commits"):
+        names = (path.rsplit("/", 1)[-1] for path in store.list(f"{SPARK_FOLDER}/{log}"))
+        last[log] = max((int(name) for name in names if name.isdigit()), default=-1)
+    return last["offsets"] > last["commits"]
 
 
 def _is_idle(sources: list[dict[str, Any]]) -> bool:
