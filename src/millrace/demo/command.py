@@ -81,7 +81,7 @@ Examples:
     type=click.FloatRange(min=0),
     default=2.0,
     show_default=True,
-    help="How long it takes, roughly; every act has some epochs, however short.",
+    help="How long the stream runs, roughly, once Spark has started; every act has some epochs.",
 )
 @click.option("--headless", is_flag=True, help="Open no browser; the page is served all the same.")
 @click.option(

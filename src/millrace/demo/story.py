@@ -76,12 +76,11 @@ class Demo:
 
     def run(self) -> None:
         """The whole story; what goes wrong is left in `failure`."""
-        until = time.monotonic() + self.seconds
         try:
             self.console.print(f"starting Spark with {EXECUTORS} executors ...")
             self.spark = cluster.session(self.folder, EXECUTORS)
             pace = Pace(clock.now_ms(), self.rows_per_epoch * 1000 / TRIGGER_MS)
-            self._stream(pace, until)
+            self._stream(pace)
             self._check(pace)
             self.summary.show(self.console)
         except Interrupted:
@@ -96,7 +95,7 @@ class Demo:
                 if self.spark is not None:
                     cluster.end(self.spark)
 
-    def _stream(self, pace: Pace, until: float) -> None:
+    def _stream(self, pace: Pace) -> None:
         assert self.spark is not None
         board = Board(self.console)
         with board.open():
@@ -116,15 +115,16 @@ class Demo:
                 board.mark(f"the live page is {self._page.url}")
                 if self.on_page is not None:
                     self.on_page(self._page.url)
-                self._acts(board, query, until)
+                self._acts(board, query)
             finally:
                 query.stop()
             self._show(board, query, settled=True)
             board.status("stopped")
 
-    def _acts(self, board: Board, query: mr.Query, until: float) -> None:
+    def _acts(self, board: Board, query: mr.Query) -> None:
         # The first epoch starts the Python workers and may compile kernels; it belongs to no act.
         self._await(board, query, lambda: self._shown > 0)
+        until = time.monotonic() + self.seconds
         self._act(board, query, f"{FEW} shards", until, 4)
         self._rescale(board, query, MANY)
         self._act(board, query, f"{MANY} shards", until, 3)
