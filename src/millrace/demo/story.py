@@ -65,7 +65,7 @@ class Demo:
     """Called with the page's address once it is there."""
     stopping: threading.Event = field(default_factory=threading.Event)
     spark: SparkSession | None = None
-    failure: BaseException | None = None
+    failure: str | None = None
     summary: Summary = field(default_factory=Summary)
     _page: Page | None = None
     _shown: int = 0
@@ -86,7 +86,8 @@ class Demo:
         except Interrupted:
             pass
         except Exception as error:
-            self.failure = error
+            # An error of Spark's is only readable while its JVM is there.
+            self.failure = str(error) or type(error).__name__
         finally:
             try:
                 if self._page is not None:
