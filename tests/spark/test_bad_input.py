@@ -338,7 +338,9 @@ def test_a_lost_last_manifest_does_not_lose_its_batch_silently(damage: Damage) -
     (location / "manifests" / f"{3:012d}.json").unlink()
     with pytest.raises(mr.MillraceError, match="batch"):
         damage.go_on(location)
-    assert mr.open(str(location)).epoch == 2
+    with pytest.raises(errors.MissingEpochError, match="of epoch 2, is of batch 1"):
+        mr.open(str(location))
+    assert mr.open(str(location), epoch=2).epoch == 2
 
 
 def test_a_damaged_identity(damage: Damage) -> None:

@@ -17,6 +17,7 @@ import millrace as mr
 from millrace.cli import main
 from millrace.errors import (
     ForeignLocationError,
+    MissingEpochError,
     MissingOffsetsError,
     NotAnExportError,
     UnknownEpochError,
@@ -117,9 +118,11 @@ def test_files_that_other_tools_read(counting: Counting, tmp_path: Path) -> None
 def test_offsets_that_do_not_fit(counting: Counting, tmp_path: Path) -> None:
     spark = tmp_path / "location" / "spark"
     (spark / "commits" / "3").write_text("v1\n{}")
-    with pytest.raises(MissingOffsetsError, match="goes on to batch 3"):
+    with pytest.raises(MissingEpochError, match="is of batch 2"):
         export(counting.url, str(tmp_path / "out"))
-    assert not export(counting.url, str(tmp_path / "alone"), offsets=False).with_offsets
+    with pytest.raises(MissingOffsetsError, match="goes on to batch 3"):
+        export(counting.url, str(tmp_path / "out"), epoch=3)
+    assert not export(counting.url, str(tmp_path / "alone"), epoch=3, offsets=False).with_offsets
     (spark / "commits" / "3").unlink()
     (spark / "commits" / "2").unlink()
     with pytest.raises(MissingOffsetsError, match="has no batch 2"):
