@@ -61,7 +61,8 @@ def start(location: Path, until: int) -> subprocess.Popen[bytes]:
 def test_a_writer_that_is_killed(tmp_path: Path) -> None:
     location = tmp_path / "location"
     writer = start(location, KILLS[0] + AHEAD)
-    while not (location / "manifests").exists() or not any((location / "manifests").iterdir()):
+    # By its name: a manifest that is being written has another one.
+    while not any((location / "manifests").glob("[0-9]*.json")):
         assert writer.poll() is None, "the writer ended by itself"
         clock.sleep(0.01)
     held = mr.open(str(location))
