@@ -24,8 +24,7 @@ from millrace.keygroups import Assignment, check_key_groups
 from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, open_store
 from millrace.log.journal import IDENTITY, SPARK_FOLDER
-from millrace.log.spark_logs import check_logs
-from millrace.log.store import Store
+from millrace.log.spark_logs import check_logs, is_interrupted
 from millrace.operators import Operator, check_change
 from millrace.reading.reader import Reader, follow_live
 from millrace.reading.views import View, Views
@@ -378,7 +377,7 @@ def start_query(
 
     def launch() -> StreamingQuery:
         with checkpoint_files(spark, store):
-            if one_batch and _is_interrupted(store):
+            if one_batch and is_interrupted(store):
                 # Spark's rate source, which beats, has such a run make one batch only. That would
                 # be the one that was interrupted, and nothing of what has come since.
                 try:
@@ -416,15 +415,6 @@ def _assignments(
         fresh = Assignment.even(key_groups, check_parallelism(asked, key_groups))
         found[name] = last if last is not None and last.shards == asked else fresh
     return found
-
-
-def _is_interrupted(store: Store) -> bool:
-    """Whether Spark has planned a batch that it did not commit."""
-    last = {}
-    for log in ("offsets", "commits"):
-        names = (path.rsplit("/", 1)[-1] for path in store.list(f"{SPARK_FOLDER}/{log}"))
-        last[log] = max((int(name) for name in names if name.isdigit()), default=-1)
-    return last["offsets"] > last["commits"]
 
 
 def _is_idle(sources: list[dict[str, Any]]) -> bool:

@@ -12,7 +12,7 @@ is how Spark groups them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import Column
@@ -48,16 +48,24 @@ _ATOMIC = (
 )
 
 
-def check_hashable(name: str, data_type: T.DataType) -> None:
-    """Raise if a column of this type cannot be (part of) a key."""
+def leaves(name: str, data_type: T.DataType) -> Iterator[tuple[str, T.DataType]]:
+    """The parts of a column that are neither structs nor arrays, with the way to each."""
     if isinstance(data_type, T.StructType):
         for field in data_type.fields:
-            check_hashable(f"{name}.{field.name}", field.dataType)
+            yield from leaves(f"{name}.{field.name}", field.dataType)
     elif isinstance(data_type, T.ArrayType):
-        check_hashable(f"{name}[]", data_type.elementType)
-    elif not isinstance(data_type, _ATOMIC):
+        yield from leaves(f"{name}[]", data_type.elementType)
+    else:
+        yield name, data_type
+
+
+def check_hashable(name: str, data_type: T.DataType) -> None:
+    """Raise if a column of this type cannot be (part of) a key."""
+    for part, kind in leaves(name, data_type):
+        if isinstance(kind, _ATOMIC):
+            continue
         raise UnhashableKeyError(
-            f"column {name!r} has type {data_type.simpleString()} and cannot be a key. Use a "
+            f"column {part!r} has type {kind.simpleString()} and cannot be a key. Use a "
             "column that can be compared for equality: for a map, for example, "
             "array_sort(map_entries(m)); for a variant, a field of it cast to a plain type."
         )

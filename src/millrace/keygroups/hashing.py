@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from millrace.errors import UnhashableKeyError
-from millrace.keygroups.fingerprint import HI_SALT, LO_SALT
+from millrace.keygroups.fingerprint import HI_SALT, LO_SALT, leaves
 from millrace.state._jit import kernel, load_u8, load_u32, load_u64
 
 UInt64Array = npt.NDArray[np.uint64]
@@ -47,14 +47,11 @@ def fingerprints(
 
 def check_computable(name: str, data_type: T.DataType) -> None:
     """Raise if the fingerprint of such a key needs Spark."""
-    if isinstance(data_type, T.StructType):
-        for field in data_type.fields:
-            check_computable(f"{name}.{field.name}", field.dataType)
-    elif isinstance(data_type, T.ArrayType):
-        check_computable(f"{name}[]", data_type.elementType)
-    elif isinstance(data_type, T.StringType) and not data_type.isUTF8BinaryCollation():
+    for part, kind in leaves(name, data_type):
+        if not isinstance(kind, T.StringType) or kind.isUTF8BinaryCollation():
+            continue
         raise UnhashableKeyError(
-            f"key column {name!r} has type {data_type.simpleString()}: which strings are equal "
+            f"key column {part!r} has type {kind.simpleString()}: which strings are equal "
             "under its collation, only Spark can tell, so such keys cannot be looked up without "
             "it. Read the state with SQL or as a Spark table instead."
         )

@@ -37,6 +37,12 @@ def last_committed(store: Store) -> int | None:
     return max(_ids(store, COMMITS), default=None)
 
 
+def is_interrupted(store: Store) -> bool:
+    """Whether Spark has planned a batch that it did not commit."""
+    done = last_committed(store)
+    return max(_ids(store, OFFSETS), default=-1) > (-1 if done is None else done)
+
+
 def damaged_logs(store: Store) -> list[tuple[str, str]]:
     """Files that are not what Spark wrote, and what is wrong with each."""
     names = set(store.list(FOLDER))
