@@ -12,7 +12,9 @@ import json
 import random
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -99,7 +101,7 @@ def expected(batches: int) -> tuple[dict[int, tuple[int, int]], dict[int, dict[i
     return state, outputs
 
 
-def session(master: str) -> SparkSession:
+def session(master: str, config: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
     spark = mr.session(
         "millrace-moving",
         master=master,
@@ -114,6 +116,7 @@ def session(master: str) -> SparkSession:
             # Kills come faster here than a real cluster would forgive.
             "spark.task.maxFailures": "16",
             "spark.deploy.maxExecutorRetries": "-1",
+            **config,
         },
     )
     spark.sparkContext.setLogLevel("ERROR")

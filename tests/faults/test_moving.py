@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from tests import processes
-from tests.standalone import standalone_cluster
+
+from millrace.soak.cluster import standalone_cluster
 
 ALL = "live,pause,fluid,lazy,standby,restart"
 
@@ -48,6 +49,16 @@ def test_on_a_standalone_cluster(tmp_path: Path) -> None:
     with standalone_cluster(tmp_path, workers=3) as master:
         result = moved(tmp_path, 3, 4, master)
     assert len(result["actions"]) == 4
+
+
+@pytest.mark.cluster
+def test_copies_of_tasks_and_stages_that_run_again(tmp_path: Path) -> None:
+    with standalone_cluster(tmp_path, workers=3) as master:
+        result = result_of(tmp_path, "tests.faults.reruns", master)
+    assert result["killed"], result
+    assert all(result["slept"]), result
+    assert result["spark"].get("speculative tasks"), result
+    assert result["spark"].get("stages run again"), result
 
 
 @pytest.mark.cluster

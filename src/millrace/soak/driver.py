@@ -7,18 +7,15 @@ FOLDER/lives/LIFE.json says how; FOLDER/lives/LIFE.end.json is how it ended, if 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import millrace as mr
 from millrace.soak import workload
-
-PR_SET_PDEATHSIG = 1
+from millrace.soak.cluster import die_with_parent, standalone_cluster
 
 
 @dataclass(frozen=True)
@@ -83,11 +80,12 @@ def settings(folder: Path, life: str, orders: Orders) -> dict[str, str]:
 def main() -> None:
     folder, life = Path(sys.argv[1]), sys.argv[2]
     # Whoever kills the supervisor kills this too, and with it the JVM and the executors.
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    die_with_parent()
     orders = Orders.read(folder / "lives" / f"{life}.json")
     end = {"error": "", "text": ""}
     try:
-        _live(folder, life, orders)
+        with standalone_cluster(folder / "clusters" / life, orders.executors) as master:
+            _live(folder, life, orders, master)
     except Exception as error:
         end = {"error": type(error).__name__, "text": str(error)}
     temporary = folder / "lives" / f".{life}.end.json"
@@ -97,10 +95,10 @@ def main() -> None:
     os._exit(1 if end["error"] else 0)
 
 
-def _live(folder: Path, life: str, orders: Orders) -> None:
+def _live(folder: Path, life: str, orders: Orders, master: str) -> None:
     spark = mr.session(
         "millrace-soak",
-        master=f"local-cluster[{orders.executors},1,1024]",
+        master=master,
         config=settings(folder, life, orders),
     )
     spark.sparkContext.setLogLevel("ERROR")

@@ -17,10 +17,15 @@ from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+KERNELS: dict[str, Any] = {}
+"""By name. Each is compiled once per combination of types it is called with (`signatures`); an
+array that cannot be written to is a type of its own."""
+
 
 def kernel(function: F) -> F:
     """Compile on first use; later processes load the machine code from the cache."""
     compiled: Any = numba.njit(cache=True, nogil=True, boundscheck=False)(function)
+    KERNELS[f"{function.__module__}.{function.__name__}"] = compiled
     return cast(F, compiled)
 
 
