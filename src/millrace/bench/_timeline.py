@@ -12,6 +12,7 @@ A row's latency is from its making, before the source shows it, to the commit of
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,7 @@ class Point:
     """The first second of each source that is in it."""
     ends: tuple[int, ...]
     planned: float
-    """When Spark had written down what is in it, right after its trigger."""
+    """When Spark decided what is in it, right after its trigger."""
 
     @property
     def seconds(self) -> int:
@@ -50,8 +51,14 @@ class Point:
 
 def read_ends(checkpoint: Path, batch: int) -> tuple[int, ...]:
     """The second of each source at which a batch ends."""
+    return _read_plan(checkpoint, batch)[1]
+
+
+def _read_plan(checkpoint: Path, batch: int) -> tuple[float, tuple[int, ...]]:
+    """When a batch was planned, and where its sources end. A file's time lags by some ms."""
     lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
-    return tuple(int(line) if line.strip() != "-" else 0 for line in lines[-SOURCES:])
+    ends = tuple(int(line) if line.strip() != "-" else 0 for line in lines[-SOURCES:])
+    return json.loads(lines[1])["batchTimestampMs"] / 1e3, ends
 
 
 def read_points(checkpoint: Path) -> list[Point]:
@@ -60,12 +67,9 @@ def read_points(checkpoint: Path) -> list[Point]:
     points = []
     commits = checkpoint / "commits"
     for batch in sorted(int(p.name) for p in commits.iterdir() if p.name.isdigit()):
-        ends = read_ends(checkpoint, batch)
+        planned, ends = _read_plan(checkpoint, batch)
         if ends != before:
-            committed, planned = (
-                (checkpoint / log / str(batch)).stat().st_mtime_ns / 1e9
-                for log in ("commits", "offsets")
-            )
+            committed = (commits / str(batch)).stat().st_mtime_ns / 1e9
             points.append(Point(batch, committed, before, ends, planned))
         before = ends
     return points

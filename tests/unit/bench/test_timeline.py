@@ -1,5 +1,6 @@
 """Latency by event from the files of a checkpoint, against sums done by hand."""
 
+import json
 import os
 from pathlib import Path
 
@@ -14,11 +15,11 @@ START = 1000.0
 def batch(checkpoint: Path, number: int, ends: list[int], committed: float) -> None:
     for log in ("offsets", "commits"):
         (checkpoint / log).mkdir(parents=True, exist_ok=True)
-    lines = ["v1", "{}", '{"logOffset":0}', *map(str, ends)]
+    planned = {"batchTimestampMs": int((committed - 0.5) * 1000)}
+    lines = ["v1", json.dumps(planned), '{"logOffset":0}', *map(str, ends)]
     (checkpoint / "offsets" / str(number)).write_text("\n".join(lines))
     (checkpoint / "commits" / str(number)).write_text("v1\n{}")
-    for log, time in (("offsets", committed - 0.5), ("commits", committed)):
-        os.utime(checkpoint / log / str(number), (time, time))
+    os.utime(checkpoint / "commits" / str(number), (committed, committed))
 
 
 def point(batch: int, committed: float, begins: tuple[int, ...], ends: tuple[int, ...]) -> Point:
