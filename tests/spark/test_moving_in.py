@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shutil
 from collections.abc import Callable
@@ -162,6 +163,63 @@ def test_dropping_duplicates(moving: Moving) -> None:
         moving.inbox.joinpath(f"more-{number}.json").write_text(row)
     ours, theirs = moving.by_millrace(stream), moving.by_spark(spark_side, "append")
     assert sorted(ours) == sorted(theirs) == [Row(k="newer", g=7)]
+
+
+def test_first_and_last(moving: Moving) -> None:
+    df = moving.events()
+    spark_side = df.groupBy("g").agg(
+        F.first("v"), F.last("x"), F.first("k", ignorenulls=True), F.last("d", ignorenulls=True)
+    )
+    stream = (
+        mr.stream(df)
+        .key_by("g")
+        .aggregate(
+            first=mr.first("v"),
+            last=mr.last("x"),
+            name_first=mr.first("k", ignore_nulls=True),
+            d_last=mr.last("d", ignore_nulls=True),
+            name="ends",
+        )
+    )
+    moving.compare(spark_side, "update", stream)
+
+
+class Remembered(mr.Processor):
+    """Lets the first row of a key pass, and remembers it for as long as Spark would."""
+
+    until = mr.Value("timestamp")
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        if self.until.get() is None:
+            self.until.set(ctx.event_time + dt.timedelta(hours=1))
+            yield key
+
+
+def test_dropping_duplicates_within_the_watermark(moving: Moving) -> None:
+    df = moving.events().select("k", "at").withWatermark("at", "1 hour")
+    spark_side = df.dropDuplicatesWithinWatermark(["k"]).select("k")
+    stream = (
+        mr.stream(moving.events().select("k", "at"), event_time="at", watermark="1 hour")
+        .key_by("k")
+        .process(Remembered(), "k string", name="seen")
+    )
+    moving.arrive(0)
+    moving.by_spark(spark_side, "append")
+    mr.import_spark(moving.checkpoint, stream, moving.location)
+    rows = map(json.loads, (moving.inbox / "0.json").read_text().splitlines())
+    first: dict[Any, dt.datetime] = {}
+    for row in rows:
+        first.setdefault(row["k"], dt.datetime.fromisoformat(row["at"]).replace(tzinfo=dt.UTC))
+    with mr.open(moving.location) as reader:
+        found = reader.to_arrow("seen").to_pylist()
+    assert {r["k"]: r["until"] for r in found} == {
+        k: at + dt.timedelta(hours=1) for k, at in first.items()
+    }
+    moving.inbox.joinpath("new.json").write_text(
+        "\n".join(json.dumps({"k": k, "at": "2024-01-01 12:01:00"}) for k in ("k-1", "new"))
+    )
+    ours, theirs = moving.by_millrace(stream), moving.by_spark(spark_side, "append")
+    assert ours == theirs == [Row(k="new")]
 
 
 class Visits(StatefulProcessor):

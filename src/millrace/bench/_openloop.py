@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from millrace.bench._console import Steps
-from millrace.bench._contract import Result
+from millrace.bench._contract import BenchmarkError, Result
 from millrace.bench._oracle import same, state
 from millrace.bench._process import Peer
 from millrace.bench._timeline import SOURCES, Timeline
@@ -23,6 +23,8 @@ TRIGGER = 1.0
 """Seconds between epochs."""
 TRIGGER_TEXT = "1 second"
 EXECUTOR_MB = 640
+PROBE_SECONDS = 600.0
+"""For so long at most a side is waited for while its capacity is looked for."""
 LOAD = 0.5
 """The share of its capacity that a side is given."""
 
@@ -77,13 +79,19 @@ class Side:
         """
         self.peer.call("copy", name=FILLED, to="probe")
         self.start("probe", offered, parallelism=self.parallelism, trigger=None, backlog=1.5)
+        # The first one is cold, and may last long enough to leave the second with a large backlog.
+        self.peer.call("wait_commits", name="probe", number=3, timeout=PROBE_SECONDS)
         self.peer.call("wait", seconds=seconds)
-        self.peer.call("wait_commits", name="probe", number=1, timeout=120)
+        self.peer.call("wait_commits", name="probe", number=1, timeout=PROBE_SECONDS)
         epochs = self.peer.call("progress")
         self.peer.call("stop")
         self.peer.call("remove", name="probe")
-        # The first is cold.
-        epochs = epochs[1:] if len(epochs) > 2 else epochs
+        epochs = epochs[1:]
+        if not epochs:
+            raise BenchmarkError(
+                f"{self.peer.kind}: no second epoch within {PROBE_SECONDS:.0f} s at "
+                f"{offered:,} rows/s; its capacity cannot be told. Give a rate with --rate."
+            )
         rows = np.asarray([e["rows"] for e in epochs], float)
         seconds_each = np.asarray([e["ms"] for e in epochs], float) / 1e3
         self.capacity = float(np.max(rows / seconds_each))

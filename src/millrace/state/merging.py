@@ -15,8 +15,9 @@ merged earlier, and more often; but only after a time without merges that makes 
 A row counts as a row, whether a delta or a base holds it: both have the same columns.
 
 Three more rules keep other things bounded: a key group that alone is changed is merged at twice the
-ratio; memory (the index of unmerged rows must fit the budget); and the number of files (when there
-are many pieces, the newest small ones become one run, at the price of writing them again).
+ratio; memory (the index of unmerged rows, with those of this epoch, must fit the budget); and the
+number of files (when there are many pieces, the newest small ones become one run, at the price of
+writing them again).
 
 Known rough edge: runs are not merged into larger runs, so a very large state under very small
 epochs keeps one run per `RUN_PIECES` epochs until its key groups reach the ratio.
@@ -38,6 +39,9 @@ LOG_PIECES = 512
 RUN_PIECES = 32
 RUN_ROWS = 8192
 """A delta with fewer rows than this is small."""
+
+INDEX_ROW_BYTES = 64
+"""What a row adds to the index: 24 bytes a slot, of which 5/16 to 5/8 are taken."""
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -75,7 +79,8 @@ def plan_merges(load: GroupLoad, changed_rows: int, index_budget: int) -> Int64A
         chosen.append(i)
         excess -= int(load.logged_rows[i])
         allowance -= cost
-    over = int(load.index_bytes.sum()) - int(load.index_bytes[chosen].sum()) - index_budget
+    room = max(0, index_budget - changed_rows * INDEX_ROW_BYTES)
+    over = int(load.index_bytes.sum()) - int(load.index_bytes[chosen].sum()) - room
     if over > 0:
         for i in np.argsort(-load.index_bytes, kind="stable").tolist():
             if over <= 0 or load.index_bytes[i] == 0:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from millrace.state import merging
 from millrace.state.merging import (
     BACKLOG,
+    INDEX_ROW_BYTES,
     LOG_PIECES,
     MERGE_RATIO,
     RUN_PIECES,
@@ -164,10 +165,13 @@ def test_the_most_overdue_goes_first_and_one_always_goes() -> None:
 
 def test_the_budget_takes_the_largest_tables_first() -> None:
     loads = load([1000] * 4, [3] * 4, [100, 400, 300, 200])
-    assert plan_merges(loads, 1, 1000).tolist() == []
-    assert plan_merges(loads, 1, 999).tolist() == [11]
-    assert plan_merges(loads, 1, 500).tolist() == [11, 12]
-    assert plan_merges(loads, 1, 0).tolist() == [10, 11, 12, 13]
+    assert plan_merges(loads, 0, 1000).tolist() == []
+    assert plan_merges(loads, 0, 999).tolist() == [11]
+    assert plan_merges(loads, 0, 500).tolist() == [11, 12]
+    assert plan_merges(loads, 0, 0).tolist() == [10, 11, 12, 13]
+    # The rows of this epoch need room as well.
+    assert plan_merges(loads, 5, 1000 + 5 * INDEX_ROW_BYTES).tolist() == []
+    assert plan_merges(loads, 6, 1000 + 5 * INDEX_ROW_BYTES).tolist() == [11]
 
 
 def test_an_empty_table_is_not_merged_for_its_memory() -> None:
@@ -190,7 +194,8 @@ def test_the_index_that_is_left_fits_the_budget(
     plan = plan_merges(loads, changed, budget)
     assert plan.tolist() == sorted(set(plan.tolist()))
     left = np.setdiff1d(np.arange(len(groups)), plan - 10)
-    assert int(loads.index_bytes[left].sum()) <= budget
+    needed = changed * INDEX_ROW_BYTES
+    assert int(loads.index_bytes[left].sum()) <= max(0, budget - needed)
     assert np.all(loads.logged_rows[plan - 10] > 0)
 
 
