@@ -41,7 +41,7 @@ class Options:
     at_most: float = 180.0
     probe: float = 10.0
     offered: int = 600_000
-    spark_offered: int = 100_000
+    spark_offered: int = 40_000
     timelines: Path | None = None
     images: Path | None = None
 
