@@ -20,6 +20,7 @@ ORDER = (
     "python",
     "state-types",
     "rescale",
+    "rescale-slow-store",
     "recovery",
     "limits",
     "soak",
@@ -47,6 +48,24 @@ ABOUT = {
         "and as a `StatefulProcessor` for PySpark's `transformWithState` in row and in pandas "
         "mode. `millrace_compat` is the row-mode class on Millrace, as it is. A ratio is one of "
         "rows per second; with a size at its end, of epochs with so many keys on both sides."
+    ),
+    "rescale": (
+        "2 -> 4 -> 2 executors under rows that come at a fixed rate, half of what a side can take, "
+        "by every strategy and by Spark's own way: stop, repartition the checkpoint offline, "
+        "start. `out` is 2 -> 4, `in` is 4 -> 2; without either, the worse of the two. Latency is "
+        "by event, from its making to the commit of its epoch. An epoch is missed if a trigger "
+        "passes without one. `downtime_s` is how much longer the longest gap between two commits "
+        "is than usual."
+    ),
+    "rescale-slow-store": (
+        "The same on a store as slow as object storage behind 1 Gbit/s: 20 ms and 125 MB/s for "
+        "every request (`--store-latency-ms 20 --store-mb-per-s 125`). Spark's side cannot be "
+        "given such a store and is left out."
+    ),
+    "recovery": (
+        "SIGKILL of an executor, or of its Python workers alone, under the same load as in "
+        "`rescale`: seconds until latency is back within 1.25 times of before, with and without a "
+        "standby, beside Spark's own stateful query under the same kill."
     ),
     "limits": (
         "State of more than ten times its byte budget (`memory=`), beside a budget it never "

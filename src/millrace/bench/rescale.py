@@ -33,6 +33,7 @@ from millrace.bench._sizes import size_name
 from millrace.bench._timeline import Timeline
 
 NAME = "rescale"
+SLOW_NAME = "rescale-slow-store"
 MILLRACE, SPARK = "millrace_cluster", "spark_cluster"
 BAR_KEYS = 5_000_000
 MOVES = ("out", "in")
@@ -77,7 +78,7 @@ class Rescale:
         self._options = options
         self._workdir = workdir
         self._steps = steps
-        self._result = Result(NAME)
+        self._result = Result(SLOW_NAME if options.store.is_slow else NAME)
         self._series: dict[str, dict[str, Any]] = {}
 
     def run(self) -> Result:
@@ -214,8 +215,7 @@ class Rescale:
             title += f", store {store.latency_ms:g} ms and {store.mb_per_s:g} MB/s"
         write_timelines(self._series, options.timelines)
         if self._options.images is not None:
-            stem = "rescale-slow-store" if self._options.store.is_slow else "rescale"
-            _plot.write(self._series, title, self._options.images, stem)
+            _plot.write(self._series, title, self._options.images, self._result.name)
 
 
 def run(options: Options, workdir: Path, steps: Steps) -> Result:
