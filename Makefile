@@ -8,10 +8,11 @@ BENCH_ARGS ?=
 SOAK_ARGS ?= --minutes 5
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+PEERS := $(patsubst bench/peers/%.txt,%,$(wildcard bench/peers/*.txt))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv java demo test unit model lint docs bench soak report lock clean
+.PHONY: help venv java demo test unit model lint docs bench peers soak report lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +56,16 @@ docs: $(STAMP) ## build the documentation into build/docs
 bench: java $(STAMP) ## run the benchmarks; choose with BENCH_ARGS
 	@$(BIN)/millrace bench all $(BENCH_ARGS)
 
+peers: $(PEERS:%=.peers/%/.stamp) ## make the environments of other stream processors, for `millrace bench peers`
+
+.peers/%/.stamp: bench/peers/%.txt
+	@rm -rf .peers/$*
+	@mkdir -p .peers
+	@$(PYTHON) -m venv .peers/$*
+	@echo "installing $< into .peers/$*"
+	@.peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
 soak: java $(STAMP) ## disturb a query for some minutes; choose with SOAK_ARGS
 	@$(BIN)/millrace soak $(SOAK_ARGS)
 
@@ -65,8 +76,12 @@ lock: $(STAMP) ## resolve requirements.lock anew
 	@$(BIN)/uv pip compile pyproject.toml --extra bench --extra dev --extra docs --extra serve --universal --python-version 3.11 \
 	  --upgrade --quiet --no-header --no-emit-index-url --no-emit-find-links --no-annotate \
 	  --output-file requirements.lock
+	@for peer in $(PEERS); do \
+	  $(BIN)/uv pip compile bench/peers/$$peer.in --python-version 3.11 --upgrade --quiet --no-header --no-emit-index-url \
+	    --no-emit-find-links --no-annotate --output-file bench/peers/$$peer.txt || exit 1; \
+	done
 
-clean: ## remove .venv, caches and build output
-	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## remove .venv, .peers, caches and build output
+	@rm -rf $(VENV) .peers build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@rm -rf metastore_db spark-warehouse artifacts derby.log
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

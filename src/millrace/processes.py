@@ -85,6 +85,20 @@ def resident_bytes(pid: int) -> dict[str, int]:
     return found
 
 
+def proportional_bytes(pid: int) -> int:
+    """A process's memory, in which a page that several have mapped counts in parts (PSS)."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process and of those children of it that have ended, in user and system."""
+    # Fields 14 to 17 of the file; the first two are not among those returned.
+    return sum(int(ticks) for ticks in _fields(pid)[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
 def open_state_files(pid: int) -> int:
     """How many files of Spark's state stores a process has open."""
     count = 0

@@ -49,6 +49,8 @@ class Result:
     bars: list[Bar] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
     """What was unequal; for the terminal, not part of the file."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Of what took part beside that which is always named."""
     _load: float = field(default_factory=lambda: os.getloadavg()[0], repr=False)
 
     def figure(self, name: str, value: float) -> float:
@@ -83,7 +85,7 @@ class Result:
             "ratios": self.ratios,
             "bars": [asdict(bar) for bar in self.bars],
             "machine": machine(self._load),
-            "versions": versions(),
+            "versions": versions() | self.versions,
             "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         }
 

@@ -3,6 +3,7 @@
 Each side has its own Python and its own JVM, so neither warms up, fills up or slows down the other.
 A peer answers one command at a time and is idle in between: that is how the sides can take turns.
 Where starting takes longer than measuring, a peer may have guests: sides in the same process.
+A peer may also be a program of another Python environment, see `_environments`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from millrace import processes
 from millrace.bench._contract import BenchmarkError
 
 COMMAND_TIMEOUT = 1800.0
@@ -29,7 +31,14 @@ class Peer:
     """One side of a comparison."""
 
     def __init__(
-        self, kind: str, workdir: Path, *, memory: str = "4g", guests: Sequence[str] = ()
+        self,
+        kind: str,
+        workdir: Path,
+        *,
+        memory: str = "4g",
+        guests: Sequence[str] = (),
+        program: Sequence[str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.kind = kind
         self.workdir = workdir / kind
@@ -39,20 +48,26 @@ class Peer:
         for guest in guests:
             self.sides[guest] = Guest(self, guest)
         self._turn = threading.Lock()
+        self._closed = False
         self._log = self.workdir / "log.txt"
+        own = (sys.executable, "-m", "millrace.bench._peers", kind, str(self.workdir), memory)
+        command = [*own, *guests] if program is None else [*program, kind, str(self.workdir)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "millrace.bench._peers"),
-                    *(kind, str(self.workdir), memory, *guests),
-                ],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 cwd=self.workdir,
+                env=None if environment is None else {**os.environ, **environment},
                 start_new_session=True,
             )
+
+    @property
+    def session(self) -> int:
+        """The process session of the peer and all that it starts."""
+        return self._process.pid
 
     def __enter__(self) -> Peer:
         return self
@@ -65,7 +80,7 @@ class Peer:
     ) -> None:
         if error is not None:
             # It may be in the middle of something that takes long.
-            self._kill()
+            self.kill()
         self.close()
 
     def call(self, command: str, **arguments: Any) -> Any:
@@ -80,7 +95,7 @@ class Peer:
     def _ask(self, kind: str, command: str, arguments: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        watchdog = threading.Timer(COMMAND_TIMEOUT, self._kill)
+        watchdog = threading.Timer(COMMAND_TIMEOUT, self.kill)
         watchdog.start()
         try:
             with contextlib.suppress(BrokenPipeError):
@@ -99,22 +114,31 @@ class Peer:
 
     def close(self) -> None:
         """End the peer and everything it started."""
+        if self._closed:
+            return
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
         try:
             self._process.wait(timeout=30)
         except subprocess.TimeoutExpired:
-            self._kill()
+            self.kill()
             self._process.wait()
         # The JVM and the Python workers are in the peer's session and may outlive it for a moment.
-        self._kill()
+        self.kill()
+        # From here on, its number may be another's.
+        self._closed = True
         if self._process.stdout is not None:
             self._process.stdout.close()
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """End the peer and all it started, at once; who waits for an answer gets an error."""
+        if self._closed:
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        # Some workers make process groups of their own, but stay in the session.
+        processes.send(processes.members(self._process.pid), signal.SIGKILL)
 
     def _tail(self, lines: int = 25) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])

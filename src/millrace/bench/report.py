@@ -8,14 +8,17 @@ bars and figures in plain tables.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from millrace.bench import _peers_section
 from millrace.bench._contract import BenchmarkError
+from millrace.bench._markdown import number, table
 
 ORDER = (
     "throughput",
+    "peers",
     "growth",
     "python",
     "state-types",
@@ -39,6 +42,7 @@ ABOUT = {
         "PySpark's `transformWithState`, and the ceiling: the same rows to Python and back, with "
         "nothing done to them."
     ),
+    "peers": _peers_section.ABOUT,
     "growth": (
         "Epochs that change the same number of keys, on states of growing size. `growth.A_over_B` "
         "is the quotient of two epoch times, so lower is better; 1 is flat."
@@ -168,7 +172,9 @@ def benchmarks_page(results: Results, images: set[str]) -> str:
         if f"{name}.png" in images and name != "state-types":
             parts.append(f"![{name}](images/{name}.png)")
         parts += _bars(result)
-        if result["ratios"]:
+        if name == "peers":
+            parts += _peers_section.tables(result)
+        elif result["ratios"]:
             rows = [(f"`{n}`", number(v)) for n, v in result["ratios"].items()]
             parts.append(table(("ratio", "value"), rows))
         if name != "state-types":
@@ -334,14 +340,3 @@ def with_table(readme: str, made: str) -> str:
         "Millrace.\nMade by `millrace bench report`; [all figures](docs/benchmarks.md)."
     )
     return f"{before}{BEGIN}\n\n{made}\n\n{note}\n\n{END}{after}"
-
-
-def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heading, ["---"] * len(heading), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def number(value: float) -> str:
-    if value != 0 and abs(value) < 100 and value != int(value):
-        return f"{value:.3g}"
-    return f"{value:,.0f}"

@@ -36,6 +36,30 @@ def state_types_result() -> Result:
     return result
 
 
+def peers_result() -> Result:
+    result = Result("peers")
+    rates = {
+        "millrace-aggregate": 2_000_000,
+        "millrace-processor": 100_000,
+        "flink-sql-heap": 4_000_000,
+        "pyflink-heap": 500,
+    }
+    for side, rate in rates.items():
+        name = f"{side}.100k"
+        result.figure(f"rows_per_s.{name}", rate)
+        result.figure(f"rows_per_s.{name}.low", rate / 2)
+        result.figure(f"rows_per_s.{name}.high", rate * 2)
+        result.figure(f"cpu_s_per_m_rows.{name}", 1.5)
+        result.figure(f"peak_mb.{name}", 1234)
+        result.figure(f"gb_s_per_m_rows.{name}", 0.25)
+    for side, ratio in {"flink-sql-heap": 0.5, "pyflink-heap": 200}.items():
+        result.ratio(f"peers.{side}.100k", ratio)
+        result.ratio(f"peers.{side}.100k.low", ratio / 4)
+        result.ratio(f"peers.{side}.100k.high", ratio * 4)
+    result.versions["flink"] = "9.9"
+    return result
+
+
 def written(folder: Path, *results: Result) -> dict[str, Any]:
     """Write results as `--json` does; gives them back as they are read."""
     for result in results:

@@ -12,6 +12,7 @@ from millrace.cli.bench import bench
         (["rescale", "--strategies", "live,teleport"], "teleport"),
         (["rescale", "--strategies", ""], "choose from live"),
         (["rescale", "--keys", "many"], "is not a size"),
+        (["peers", "--peers", "storm"], "choose from .*flink-sql-heap"),
         (["recovery", "--rate", "0"], "is not a size"),
         (["placement", "--rows", "1.5"], "is not a size"),
     ],

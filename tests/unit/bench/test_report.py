@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import ROOT
-from tests.unit.bench.results import python_result, state_types_result, written
+from tests.unit.bench.results import peers_result, python_result, state_types_result, written
 
 from millrace.bench import BenchmarkError, Result, plots, report
 from millrace.bench._kinds import KINDS
+from millrace.bench._sides import LEFT_OUT
 
 
 def test_results_come_in_the_order_of_the_pages(tmp_path: Path) -> None:
@@ -64,6 +65,25 @@ def test_the_page_of_state_types_has_all_kinds_sizes_and_measures(tmp_path: Path
     assert "| list: append | 1m over 100 | 1.5 | 2,048 |" in page
     assert "| `big.bytes.list_append.1m_over_100` | 2.5 | 2 | **no** |" in page
     assert "(state-types.md)" in made["benchmarks.md"]
+
+
+def test_peers_have_a_table_with_ranges_and_costs(tmp_path: Path) -> None:
+    page = report.pages(written(tmp_path, peers_result()))["benchmarks.md"]
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert rows[:6] == [
+        "| 100k keys | rows/s | range | Millrace over it | range | CPU s per million rows "
+        "| peak memory, MB | GB s per million rows |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| Millrace, aggregates | 2,000,000 | 1,000,000 to 4,000,000 |  |  | 1.5 | 1,234 | 0.25 |",
+        "| Millrace, `mr.Processor` | 100,000 | 50,000 to 200,000 |  |  | 1.5 | 1,234 | 0.25 |",
+        "| Flink SQL, heap | 4,000,000 | 2,000,000 to 8,000,000 | 0.5 | 0.125 to 2 | 1.5 | 1,234 "
+        "| 0.25 |",
+        "| PyFlink keyed state, heap | 500 | 250 to 1,000 | 200 (processor) | 50 to 800 | 1.5 "
+        "| 1,234 | 0.25 |",
+    ]
+    assert "flink 9.9" in page
+    for name in LEFT_OUT:
+        assert f"- {name}: " in page
 
 
 def test_the_table_of_the_readme_has_what_there_is(tmp_path: Path) -> None:

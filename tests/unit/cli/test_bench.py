@@ -18,6 +18,7 @@ from millrace.bench import (
     growth,
     latency,
     limits,
+    peers,
     placement,
     python,
     query,
@@ -43,6 +44,7 @@ COMMANDS = {
     "serve": serve,
     "limits": limits,
     "latency": latency,
+    "peers": peers,
 }
 
 
@@ -189,9 +191,31 @@ def test_all_runs_all_and_ends_with_the_worst(
         result = Result(name)
         result.compare("different", name != "growth")
         given(monkeypatch, name, result)
+    monkeypatch.setattr(peers, "why_not", lambda options: None)
     ended = run("all", "--quick", "--out", str(tmp_path))
     assert ended.exit_code == 1
     assert sorted(path.stem for path in tmp_path.glob("*.json")) == sorted(COMMANDS)
+
+
+def test_all_leaves_out_the_peers_that_have_no_environments(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in COMMANDS:
+        given(monkeypatch, name, Result(name))
+    monkeypatch.chdir(tmp_path)
+    ended = run("all", "--quick", "--out", str(tmp_path))
+    assert ended.exit_code == 0, ended.output
+    assert "peers: left out: there are no environments in .peers" in ended.output
+    assert sorted(path.stem for path in tmp_path.glob("*.json")) == sorted({*COMMANDS} - {"peers"})
+
+
+def test_peers_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    (options,) = _options(monkeypatch, "peers", "--peers", "bytewax, flink-sql-heap")
+    assert options.sides == ("bytewax", "flink-sql-heap")
+    (options,) = _options(monkeypatch, "peers", "--environments", "elsewhere", "--windows", "5")
+    assert options.environments == Path("elsewhere")
+    assert options.windows == 5
+    assert "pyspark-row" in options.sides
 
 
 def test_report_makes_pages_and_the_table(tmp_path: Path) -> None:

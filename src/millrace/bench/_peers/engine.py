@@ -8,6 +8,7 @@ Spark's own `triggerExecution`: everything between two epochs, for both sides al
 from __future__ import annotations
 
 import abc
+import datetime as dt
 import json
 import time
 from pathlib import Path
@@ -56,9 +57,9 @@ class Queries:
     def folder(self, name: str) -> Path:
         return self.workdir / name
 
-    def do_ready(self) -> str:
+    def do_ready(self) -> dict[str, str]:
         """Spark's version; who asks waits for the session to start."""
-        return self.spark.version
+        return {"pyspark": self.spark.version}
 
     def close(self) -> None:
         self.spark.stop()
@@ -94,6 +95,7 @@ class Queries:
                     "batch": batch,
                     "rows": progress["numInputRows"],
                     "ms": float(durations.pop("triggerExecution")),
+                    "started": dt.datetime.fromisoformat(progress["timestamp"]).timestamp(),
                     "parts": {**durations, **self.parts(query, batch)},
                     "state_rows": states[0]["numRowsTotal"] if states else None,
                     "end": _end_offset(progress),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from millrace.bench._sides import BY_NAME
+
 
 class Servant(Protocol):
     """A peer inside its process; its methods `do_*` are the commands."""
@@ -55,6 +57,10 @@ def make_engine(kind: str, workdir: Path, memory: str) -> Servant:
         from millrace.bench._peers.placed import PlacedEngine
 
         return PlacedEngine(workdir, memory, hints=kind == "placed")
+    if kind in BY_NAME:
+        from millrace.bench._peers.totals import make_side
+
+        return make_side(kind, workdir, memory)
     from millrace.bench._peers.rocksdb import RocksDBEngine
 
     if kind not in ("spark_rocksdb", "spark_rocksdb_fastlog"):

@@ -37,7 +37,9 @@ keep_option = click.option(
 )
 
 
-def benchmark(group: click.Group, name: str) -> Callable[[Callable[..., Any]], click.Command]:
+def benchmark(
+    group: click.Group, name: str, quick: Callable[[Any], Any] = quick_option
+) -> Callable[[Callable[..., Any]], click.Command]:
     """A command of `millrace bench`: a function from its own options to what the run is given.
 
     The benchmark itself is the module of `millrace.bench` with the command's name. It is imported
@@ -50,7 +52,7 @@ def benchmark(group: click.Group, name: str) -> Callable[[Callable[..., Any]], c
             sys.exit(execute(name, options(**given), quick, json_path, keep))
 
         BENCHMARKS.append(name)
-        return group.command(name)(json_option(quick_option(keep_option(run))))
+        return group.command(name)(json_option(quick(keep_option(run))))
 
     return command
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -35,20 +36,42 @@ class Sizes(click.ParamType[tuple[int, ...]]):
             self.fail(str(error), param, ctx)
 
 
-class Strategies(click.ParamType[tuple[str, ...]]):
-    """Names such as live,pause."""
+class Names(click.ParamType[tuple[str, ...]]):
+    """A list of known names."""
 
-    name = "strategies"
+    def known(self) -> Iterable[str]:
+        raise NotImplementedError
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        from millrace.reconfigure.strategies import STRATEGIES
-
         if isinstance(value, tuple):
             return value
+        known = tuple(self.known())
         names = tuple(name.strip() for name in str(value).split(","))
-        unknown = [name for name in names if name not in STRATEGIES]
+        unknown = [name for name in names if name not in known]
         if unknown:
-            self.fail(f"{unknown[0]!r}: choose from {', '.join(STRATEGIES)}", param, ctx)
+            self.fail(f"{unknown[0]!r}: choose from {', '.join(known)}", param, ctx)
         return names
+
+
+class Strategies(Names):
+    """Names such as live,pause."""
+
+    name = "strategies"
+
+    def known(self) -> Iterable[str]:
+        from millrace.reconfigure.strategies import STRATEGIES
+
+        return STRATEGIES
+
+
+class Sides(Names):
+    """Names such as spark-rocksdb,flink-sql-heap."""
+
+    name = "sides"
+
+    def known(self) -> Iterable[str]:
+        from millrace.bench._sides import NAMES
+
+        return NAMES

@@ -10,12 +10,12 @@ import click
 
 from millrace.bench._contract import BenchmarkError
 from millrace.cli.bench._running import BENCHMARKS, benchmark, execute, module, quick_option
-from millrace.cli.bench._types import Size, Sizes, Strategies
+from millrace.cli.bench._types import Sides, Size, Sizes, Strategies
 
 
 @click.group()
 def bench() -> None:
-    """Measure Millrace beside Spark. Outputs are compared before times.
+    """Measure Millrace beside Spark and others. Outputs are compared before times.
 
     \b
     Examples:
@@ -23,6 +23,7 @@ def bench() -> None:
       millrace bench throughput --json throughput.json --keys 100k
       millrace bench growth --json growth.json
       millrace bench rescale --quick
+      millrace bench peers --peers flink-sql-heap,flink-sql-rocksdb
       millrace bench all --out bench/results
       millrace bench report --readme README.md
     """
@@ -299,6 +300,60 @@ def latency_command(keys: int, rate: int | None, rounds: int) -> Any:
     return latency.Options(keys=keys, rate=rate, rounds=max(rounds, 1))
 
 
+@benchmark(
+    bench,
+    "peers",
+    click.option("--quick", is_flag=True, help="Smaller sizes: about two minutes."),
+)
+@click.option(
+    "--peers",
+    "sides",
+    type=Sides(),
+    default=None,
+    help="Which ones, beside Millrace: spark-rocksdb, spark-hdfs, pyspark-row, pyspark-pandas, "
+    "flink-sql-heap, flink-sql-rocksdb, pyflink-heap, pyflink-rocksdb, bytewax, pathway.  "
+    "[default: all]",
+)
+@click.option("--keys", type=Sizes(), default="100k,1m", show_default=True, help="Sizes of state.")
+@click.option("--rows", type=Size(), default="1m", show_default=True, help="Rows per epoch.")
+@click.option(
+    "--windows", type=click.IntRange(min=1), default=6, show_default=True, help="Timed per side."
+)
+@click.option(
+    "--environments",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=".peers",
+    show_default=True,
+    help="Where `make peers` has put the environments of the others.",
+)
+def peers_command(
+    sides: tuple[str, ...] | None,
+    keys: tuple[int, ...],
+    rows: int,
+    windows: int,
+    environments: Path,
+) -> Any:
+    """Millrace beside other stream processors: a count and a sum per key.
+
+    Spark's own aggregation and transformWithState, Flink SQL, PyFlink, Bytewax and Pathway: rows
+    per second, CPU seconds and memory. Those that are not Spark need environments of their own,
+    which `make peers` makes; sides whose environment is missing are named and left out. Slow sides
+    are timed only at the first size.
+
+    \b
+    Examples:
+      millrace bench peers --quick
+      millrace bench peers --json peers.json
+      millrace bench peers --peers spark-rocksdb,flink-sql-heap --keys 100k
+    """
+    from millrace.bench import peers
+    from millrace.bench._sides import NAMES
+
+    return peers.Options(
+        sides=sides or NAMES, keys=keys, rows=rows, windows=windows, environments=environments
+    )
+
+
 @bench.command("all")
 @quick_option
 @click.option(
@@ -309,17 +364,21 @@ def latency_command(keys: int, rate: int | None, rounds: int) -> Any:
     help="The directory for the results, one JSON file per benchmark.",
 )
 def all_command(quick: bool, out: Path) -> None:
-    """Every benchmark, one after the other.
+    """Every benchmark, one after the other; `peers` if its environments are there.
 
     \b
     Examples:
       millrace bench all
       millrace bench all --quick --out /tmp/results
     """
-    codes = [
-        execute(name, module(name).Options(), quick, out / f"{name}.json", None)
-        for name in BENCHMARKS
-    ]
+    codes = []
+    for name in BENCHMARKS:
+        options = module(name).Options()
+        reason = module(name).why_not(options) if name == "peers" else None
+        if reason is not None:
+            click.echo(f"{name}: {reason}")
+            continue
+        codes.append(execute(name, options, quick, out / f"{name}.json", None))
     sys.exit(max(codes))
 
 

@@ -1,0 +1,1 @@
+"""Other stream processors as sides of `millrace bench peers`. Nothing in here imports Millrace."""

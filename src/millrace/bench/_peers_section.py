@@ -1,0 +1,98 @@
+"""The section about `peers` on the page of benchmarks: tables, and what they do not compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from millrace.bench._markdown import number, table
+from millrace.bench._sides import LEFT_OUT, MILLRACE, SIDES, SideKind
+
+ABOUT = (
+    "A running count and sum per key, over the same rows, by other stream processors: each in a "
+    "process and an environment of its own (`make peers`), two cores, a parallelism of 2, a sink "
+    "that drops its input, JVMs of 4 GB. Before anything is timed, every side counts the same rows "
+    "to their end, and all of its final counts and sums are compared with one batch. Then they are "
+    "timed one at a time, after a warm-up. A ratio is Millrace's rows per second over the other's, "
+    "medians of all windows, and its range goes from Millrace's slowest window over the other's "
+    "fastest to the opposite. Built-in aggregates are compared with Millrace's aggregates, "
+    "programs in Python per key with an `mr.Processor`."
+)
+
+COMPARABLE = (
+    "What is comparable: how many rows a second each engine takes in on this machine with its "
+    "state made durable about every second, and what that costs. What is not: Millrace and Spark "
+    "work in epochs of a million rows, and a result is there when its epoch is; Flink, Bytewax and "
+    "Pathway take in rows one by one or in small batches, and, mini-batches and commits aside, "
+    "have a result within milliseconds. This benchmark says nothing about latency, for which an "
+    "engine without epochs is the better choice below about a second. PySpark's "
+    "`transformWithState` is timed on epochs of 20,000 rows (row mode) and 2,000 rows (pandas "
+    "mode), because larger ones take too long; few rows of those share a key, and it pays per key. "
+    "PySpark's pandas mode and PyFlink are too slow to create all keys first, so their state is "
+    "smaller than the others', which is in their favour. Flink SQL runs with mini-batches (1 s, "
+    "50,000 rows) and the aggregation in two phases that they bring; Flink checkpoints exactly "
+    "once every second, on RocksDB incrementally. PyFlink has its default bundles. All engines "
+    "run on one machine, where Flink and Spark are built for many."
+)
+
+COSTS = (
+    "CPU seconds are those of all processes of a side, user and system, per million rows. Memory "
+    "is the peak of the sum of their proportional set sizes (PSS) while they were timed: a JVM "
+    "takes what its heap may have, whether it needs it or not. GB s per million rows is that peak "
+    "times the seconds a million rows take."
+)
+
+
+def tables(result: Mapping[str, Any]) -> list[str]:
+    """The tables, one per number of keys, and the text around them."""
+    figures = result["figures"]
+    sizes = dict.fromkeys(name.split(".")[2] for name in figures if name.startswith("rows_per_s."))
+    parts = [COMPARABLE, COSTS]
+    for size in sizes:
+        rows = [_row(result, side, size) for side in SIDES if _rate(side, size) in figures]
+        heading = (
+            f"{size} keys",
+            "rows/s",
+            "range",
+            "Millrace over it",
+            "range",
+            "CPU s per million rows",
+            "peak memory, MB",
+            "GB s per million rows",
+        )
+        parts.append(table(heading, rows))
+    if LEFT_OUT:
+        parts.append("Left out:")
+        parts.append("\n".join(f"- {name}: {reason}" for name, reason in LEFT_OUT.items()))
+    return parts
+
+
+def _row(result: Mapping[str, Any], side: SideKind, size: str) -> list[str]:
+    figures, ratios = result["figures"], result["ratios"]
+    rate, ratio = _rate(side, size), f"peers.{side.name}.{size}"
+    compared = ["", ""]
+    if ratio in ratios:
+        compared = [_named(side, number(ratios[ratio])), _range(ratios, ratio)]
+    return [
+        side.title,
+        number(figures[rate]),
+        _range(figures, rate),
+        *compared,
+        *(
+            number(figures[f"{what}.{side.name}.{size}"])
+            for what in ("cpu_s_per_m_rows", "peak_mb", "gb_s_per_m_rows")
+        ),
+    ]
+
+
+def _rate(side: SideKind, size: str) -> str:
+    return f"rows_per_s.{side.name}.{size}"
+
+
+def _named(side: SideKind, ratio: str) -> str:
+    """A ratio, and with which of Millrace's sides if that is not the first."""
+    return ratio if side.beside == MILLRACE[0] else f"{ratio} (processor)"
+
+
+def _range(values: Mapping[str, float], name: str) -> str:
+    return f"{number(values[f'{name}.low'])} to {number(values[f'{name}.high'])}"

@@ -1,0 +1,74 @@
+"""The sides of `millrace bench peers`: what each one is, where it runs, and how it is timed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+AGGREGATE, PROCESSOR = "millrace-aggregate", "millrace-processor"
+
+
+@dataclass(frozen=True)
+class SideKind:
+    """One side."""
+
+    name: str
+    title: str
+    beside: str
+    """The side of Millrace its ratio is with: the one that is written as it is, with built-in
+    aggregates or with the user's own Python per key."""
+    environment: str | None = None
+    """Its folder of `.peers`; None if it runs in this one."""
+    sample: int | None = None
+    """Rows of an epoch, for sides too slow for those of the others. None: as the others."""
+    continuous: bool = False
+    """Timed by the clock and its own counters, because it has no epochs."""
+    fill: bool = True
+    """Whether every key exists before it is timed; some are too slow for that."""
+    large: bool = False
+    """Whether it is timed at every size of state, or only at the smallest."""
+
+
+SIDES = (
+    SideKind(AGGREGATE, "Millrace, aggregates", AGGREGATE, large=True),
+    SideKind(PROCESSOR, "Millrace, `mr.Processor`", PROCESSOR),
+    SideKind("spark-rocksdb", "Spark aggregation, RocksDB", AGGREGATE, large=True),
+    SideKind("spark-hdfs", "Spark aggregation, HDFS-backed", AGGREGATE, large=True),
+    SideKind("pyspark-row", "PySpark `transformWithState`, rows", PROCESSOR, sample=20_000),
+    SideKind(
+        "pyspark-pandas",
+        "PySpark `transformWithState`, pandas",
+        PROCESSOR,
+        sample=2_000,
+        fill=False,
+    ),
+    *(
+        SideKind(
+            f"flink-sql-{name}",
+            f"Flink SQL, {title}",
+            AGGREGATE,
+            environment="flink",
+            continuous=True,
+            large=True,
+        )
+        for name, title in (("heap", "heap"), ("rocksdb", "RocksDB"))
+    ),
+    *(
+        SideKind(
+            f"pyflink-{name}",
+            f"PyFlink keyed state, {title}",
+            PROCESSOR,
+            environment="flink",
+            continuous=True,
+            fill=False,
+        )
+        for name, title in (("heap", "heap"), ("rocksdb", "RocksDB"))
+    ),
+    SideKind("bytewax", "Bytewax", PROCESSOR, environment="bytewax", continuous=True),
+    SideKind("pathway", "Pathway", AGGREGATE, environment="pathway", continuous=True, large=True),
+)
+NAMES = tuple(side.name for side in SIDES)
+MILLRACE = (AGGREGATE, PROCESSOR)
+BY_NAME = {side.name: side for side in SIDES}
+
+LEFT_OUT: dict[str, str] = {}
+"""Stream processors that have no side, and why."""
