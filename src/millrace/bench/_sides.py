@@ -22,6 +22,8 @@ class SideKind:
     """Rows of an epoch, for sides too slow for those of the others. None: as the others."""
     continuous: bool = False
     """Timed by the clock and its own counters, because it has no epochs."""
+    patience: float = 1.0
+    """How many times as long as usual its windows are, if its counters move in large steps."""
     fill: bool = True
     """Whether every key exists before it is timed; some are too slow for that."""
     large: bool = False
@@ -59,6 +61,7 @@ SIDES = (
             PROCESSOR,
             environment="flink",
             continuous=True,
+            patience=2.0,
             fill=False,
         )
         for name, title in (("heap", "heap"), ("rocksdb", "RocksDB"))

@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millrace import processes
 
@@ -67,6 +67,12 @@ def sample(session: int, *, memory: bool) -> Sample:
     return Sample(time.time(), cpu, used if memory else None)
 
 
+def _after(samples: list[Sample], found: Sample) -> Sample:
+    """CPU time does not go back: one that has ended is missing until its parent has noticed."""
+    before = samples[-1].cpu if samples else 0.0
+    return replace(found, cpu=max(found.cpu, before))
+
+
 @contextlib.contextmanager
 def sampling(session: int) -> Iterator[Callable[[], list[Sample]]]:
     """Sample a session while the block runs; what is given gives the samples so far."""
@@ -79,7 +85,7 @@ def sampling(session: int) -> Iterator[Callable[[], list[Sample]]]:
             memory = time.monotonic() >= looked + MEMORY_EVERY
             if memory:
                 looked = time.monotonic()
-            samples.append(sample(session, memory=memory))
+            samples.append(_after(samples, sample(session, memory=memory)))
             if stop.wait(CPU_EVERY):
                 return
 

@@ -47,10 +47,10 @@ class Options:
     keys: tuple[int, ...] = (100_000, 1_000_000)
     rows: int = 1_000_000
     """Rows of an epoch."""
-    windows: int = 6
+    windows: int = 5
     warm: int = 4
     """Epochs that are not timed."""
-    warm_s: float = 12.0
+    warm_s: float = 10.0
     window_s: float = 3.0
     verify_rows: int = 20_000
     verify_keys: int = 5_000
@@ -208,7 +208,8 @@ class Peers:
     def _pace(self, side: SideKind) -> dict[str, Any]:
         o = self._options
         if side.continuous:
-            return {"warm_s": o.warm_s, "windows": o.windows, "window_s": o.window_s}
+            window_s = o.window_s * side.patience
+            return {"warm_s": o.warm_s, "windows": o.windows, "window_s": window_s}
         rows = o.rows if side.sample is None else round(side.sample * o.samples)
         return {"rows": rows, "warm": o.warm if side.sample is None else 1, "windows": o.windows}
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import duckdb
@@ -21,7 +22,7 @@ from millrace.bench._foreign.peers.protocol import serve
 from millrace.bench._process import Peer
 from millrace.bench._sides import BY_NAME, MILLRACE, NAMES
 from millrace.bench._totals import counted, difference, expected
-from millrace.bench._usage import Sample, cost, sample
+from millrace.bench._usage import Sample, cost, sample, sampling
 
 FOREIGN = Path(job.__file__).parent.parent
 
@@ -233,6 +234,27 @@ def test_costs_are_cut_to_the_measured_time() -> None:
     assert cost(samples, 11.0, 15.0).peak_bytes == 70
     assert cost(samples, 14.5, 15.0).peak_bytes == 70
     assert cost(samples, 9.0, 17.0).cpu_seconds == pytest.approx(9.0)
+
+
+def test_the_cpu_of_a_session_that_ends_does_not_go_back() -> None:
+    burn = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", burn],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with sampling(process.pid) as samples:
+            while not samples():
+                time.sleep(0.01)
+            process.kill()
+            process.wait()
+            taken = len(samples())
+            while len(samples()) < taken + 2:
+                time.sleep(0.01)
+    assert samples()[-1].cpu >= 0.3
 
 
 def test_costs_count_all_processes_of_a_session_and_ended_children() -> None:

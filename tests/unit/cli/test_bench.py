@@ -212,9 +212,9 @@ def test_all_leaves_out_the_peers_that_have_no_environments(
 def test_peers_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     (options,) = _options(monkeypatch, "peers", "--peers", "bytewax, flink-sql-heap")
     assert options.sides == ("bytewax", "flink-sql-heap")
-    (options,) = _options(monkeypatch, "peers", "--environments", "elsewhere", "--windows", "5")
+    (options,) = _options(monkeypatch, "peers", "--environments", "elsewhere", "--windows", "7")
     assert options.environments == Path("elsewhere")
-    assert options.windows == 5
+    assert options.windows == 7
     assert "pyspark-row" in options.sides
 
 

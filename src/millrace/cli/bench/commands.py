@@ -317,7 +317,7 @@ def latency_command(keys: int, rate: int | None, rounds: int) -> Any:
 @click.option("--keys", type=Sizes(), default="100k,1m", show_default=True, help="Sizes of state.")
 @click.option("--rows", type=Size(), default="1m", show_default=True, help="Rows per epoch.")
 @click.option(
-    "--windows", type=click.IntRange(min=1), default=6, show_default=True, help="Timed per side."
+    "--windows", type=click.IntRange(min=1), default=5, show_default=True, help="Timed per side."
 )
 @click.option(
     "--environments",

@@ -131,6 +131,9 @@ class FlinkSide:
             "taskmanager.numberOfTaskSlots": str(PARALLELISM),
             "taskmanager.memory.managed.size": MANAGED,
             "pipeline.object-reuse": "true",
+            # Checkpoints wait for what is in the buffers before a program in Python, which by
+            # default is what it takes in in a minute.
+            "taskmanager.network.memory.buffer-debloat.enabled": str(not self._sql).lower(),
             "state.backend.type": "rocksdb" if self._rocksdb else "hashmap",
             "execution.checkpointing.mode": "EXACTLY_ONCE",
             "execution.checkpointing.interval": f"{INTERVAL_S:g} s",

@@ -12,6 +12,7 @@ rows it took in between two points in time.
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 import time
 from array import array
@@ -103,11 +104,14 @@ def measure(
     `mark` gives a time and the rows taken in until then. A window is at least `window_s` long and
     lasts until the next mark.
     """
+    benchmark = os.getppid()
 
     def wait(until: Callable[[float, int], bool]) -> tuple[float, int]:
         while True:
             if not alive():
                 raise RuntimeError("the job has ended before it was measured")
+            if os.getppid() != benchmark:
+                raise RuntimeError("the benchmark has ended")
             at, rows = mark()
             if until(at, rows):
                 return at, rows

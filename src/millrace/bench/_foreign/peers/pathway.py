@@ -21,8 +21,9 @@ from .workers import Jobs, arguments
 
 MESSAGE = 1_000
 """Rows of a message."""
-BACKLOG = 1_000
-"""Messages the engine has not taken yet, at most."""
+BACKLOG, COMMIT_MS = 1_000, 200
+"""Messages that are not through yet, at most: a commit's. While rows keep coming the engine does
+not commit, however much time has passed; it does when the backlog keeps them from coming."""
 LOOKED_AT = 16
 """Keys of the output that are looked at."""
 ENVIRONMENT = {"PATHWAY_THREADS": str(PARALLELISM), "PATHWAY_PROCESSES": "1"}
@@ -121,7 +122,7 @@ def main() -> None:
     messages = pw.io.python.read(
         Numbers(given["first"], given["last"]),
         schema=Message,
-        autocommit_duration_ms=round(INTERVAL_S * 1000),
+        autocommit_duration_ms=COMMIT_MS,
         max_backlog_size=BACKLOG,
         name="numbers",
     )
