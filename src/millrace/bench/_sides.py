@@ -73,5 +73,11 @@ NAMES = tuple(side.name for side in SIDES)
 MILLRACE = (AGGREGATE, PROCESSOR)
 BY_NAME = {side.name: side for side in SIDES}
 
-LEFT_OUT: dict[str, str] = {}
+LEFT_OUT = {
+    "Quix Streams 3.28": (
+        "it installs, but every row goes through a Kafka broker, those of its own sources and of "
+        "the log of its state included. Without one a job fails at its start (`Failed to get "
+        "metadata: Local: Broker transport failure`), and with one its input would not be the same."
+    ),
+}
 """Stream processors that have no side, and why."""

@@ -48,7 +48,7 @@ class Options:
     rows: int = 1_000_000
     """Rows of an epoch."""
     windows: int = 5
-    warm: int = 4
+    warm: int = 5
     """Epochs that are not timed."""
     warm_s: float = 10.0
     window_s: float = 3.0

@@ -70,8 +70,7 @@ class TotalsSide(Queries, abc.ABC):
             "windows": [
                 {"rows": one["rows"], "begin": one["started"], "end": following["started"]}
                 for one, following in itertools.pairwise(epochs)
-            ],
-            "checkpoints": len(epochs),
+            ]
         }
 
     def _once(self, folder: Path, rows: int, keys: int, skipped: int) -> None:

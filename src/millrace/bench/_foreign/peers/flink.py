@@ -51,6 +51,7 @@ MINI_BATCH = {
 }
 ENDLESS = 2_000_000_000
 SOURCE, PROCESS = "numbers", "totals"
+ALIVE = ("INITIALIZING", "CREATED", "RUNNING")
 
 
 class Totals(KeyedProcessFunction):  # type: ignore[misc]
@@ -106,10 +107,11 @@ class FlinkSide:
         client = table.execute_insert("dropped").get_job_client()
         job = client.get_job_id()
         try:
-            mark = self._counter(str(job))
             found = measure(
-                mark,
-                lambda: True,
+                self._counter(str(job)),
+                lambda: (
+                    self._get(f"/jobs/{job}")["state"] in ("INITIALIZING", "CREATED", "RUNNING")
+                ),
                 # The sequence is read from two places, and the keys are made in one of them.
                 fill=PARALLELISM * keys if fill else 0,
                 warm_s=warm_s,

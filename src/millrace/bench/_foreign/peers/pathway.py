@@ -1,10 +1,10 @@
 """Pathway: `groupby` and `reduce` on two threads, in its Rust engine.
 
 Rows are sent as messages of many numbers each, which the engine takes apart: one by one, Python's
-side of a source would be what is measured. Keys and amounts are computed by the engine. State is
-made durable every second by operator snapshots. Changes go to the null sink; a few keys of the
-output are looked at to learn which commits are through, and the rows of a commit are those of its
-messages.
+side of a source would be what is measured. Keys and amounts are computed by the engine. Every
+second it persists its input; to persist the state of operators instead needs a license key. Changes
+go to the null sink; a few keys of the output are looked at to learn which commits are through, and
+the rows of a commit are those of its messages.
 """
 
 from __future__ import annotations
