@@ -254,7 +254,8 @@ def test_the_cpu_of_a_session_that_ends_does_not_go_back() -> None:
             taken = len(samples())
             while len(samples()) < taken + 2:
                 time.sleep(0.01)
-    assert samples()[-1].cpu >= 0.3
+    # The clock behind it ticks a hundred times a second.
+    assert samples()[-1].cpu >= 0.25
 
 
 def test_costs_count_all_processes_of_a_session_and_ended_children() -> None:
@@ -275,7 +276,7 @@ def test_costs_count_all_processes_of_a_session_and_ended_children() -> None:
             found = sample(process.pid, memory=True)
         finally:
             os.kill(process.pid, signal.SIGKILL)
-    assert found.cpu >= 0.3
+    assert found.cpu >= 0.25
     assert found.memory is not None
     assert found.memory > 1_000_000
     assert sample(process.pid, memory=False).cpu == 0
