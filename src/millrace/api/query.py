@@ -23,7 +23,7 @@ from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment, check_key_groups
 from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, open_store
-from millrace.log.journal import IDENTITY, SPARK_FOLDER
+from millrace.log.layout import IDENTITY, SPARK
 from millrace.log.spark_logs import check_logs, is_interrupted
 from millrace.operators import Operator, check_change
 from millrace.reading.reader import Reader, follow_live
@@ -366,7 +366,7 @@ def start_query(
     if beats:
         source = with_heartbeat(source)
     writer = source.writeStream.foreachBatch(runner).option(
-        "checkpointLocation", f"{store.url}/{SPARK_FOLDER}"
+        "checkpointLocation", f"{store.url}/{SPARK}"
     )
     if query_name is not None:
         writer = writer.queryName(query_name)

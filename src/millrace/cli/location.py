@@ -13,6 +13,7 @@ from millrace.cli.failures import Failure, explained
 from millrace.ids import OperatorName
 from millrace.log import Journal, Trail, open_store
 from millrace.log.inspection import Inspection, inspect
+from millrace.log.layout import SEGMENTS
 from millrace.log.retention import collect, doomed
 from millrace.operators.operator import MAIN
 from millrace.reading.described import Described
@@ -122,7 +123,7 @@ def repair(location: str, dry_run: bool, as_json: bool) -> None:
     with explained():
         journal = Journal.open(open_store(location))
         damaged = sorted({d.path for d in inspect(journal).damaged})
-        segments = [path for path in damaged if path.startswith("segments/")]
+        segments = [path for path in damaged if path.startswith(f"{SEGMENTS}/")]
         done = segment_repair(journal, segments, _opener(journal), dry_run=dry_run)
     others = [path for path in damaged if path not in segments]
     if as_json:

@@ -18,7 +18,7 @@ from millrace.cli import rows as out
 from millrace.cli.failures import Failure, explained
 from millrace.errors import NotALocationError, UsageError
 from millrace.log import Journal, open_store
-from millrace.log.journal import IDENTITY
+from millrace.log.layout import IDENTITY
 from millrace.log.leases import leases
 from millrace.reading import Reader, metadata, open_location
 from millrace.reading.described import Described

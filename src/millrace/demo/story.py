@@ -26,6 +26,7 @@ from millrace.demo.board import Board, EpochLine
 from millrace.demo.compare import differences
 from millrace.demo.readings import KEYS, OPERATOR, Pace, recomputed, totals
 from millrace.demo.summary import Act, Summary
+from millrace.log.layout import SEGMENTS
 from millrace.reconfigure.moves import Move
 from millrace.ui import Page
 
@@ -260,7 +261,7 @@ class Demo:
             rows=progress["numInputRows"] if progress else self.rows_per_epoch,
             latency_ms=latency if latency is not None else report["seconds"] * 1000,
             state_rows=operator["num_rows_total"],
-            state_bytes=bytes_below(os.path.join(self.location, "segments")),
+            state_bytes=bytes_below(os.path.join(self.location, SEGMENTS)),
             bytes_written=operator["bytes_written"],
             shards=operator["shards"],
             shard_ms={name: s * 1000 for name, s in operator["shard_seconds"].items()},

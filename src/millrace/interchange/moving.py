@@ -24,7 +24,7 @@ from millrace.interchange import delta
 from millrace.interchange.offsets import Files, read_offsets, write_files
 from millrace.interchange.writing import OperatorState, StateWriter
 from millrace.log import open_store
-from millrace.log.journal import IDENTITY, SPARK_FOLDER
+from millrace.log.layout import IDENTITY, SPARK
 from millrace.log.segment import DELETED, HI, LO
 from millrace.log.store import Store
 from millrace.operators.operator import MAIN
@@ -93,7 +93,7 @@ def export(
             }
         files = _offsets(reader) if offsets else {}
         header["offsets"] = sorted(files)
-        write_files(files, lambda path, data: target.put(f"{SPARK_FOLDER}/{path}", data))
+        write_files(files, lambda path, data: target.put(f"{SPARK}/{path}", data))
         # Last: a folder without it is an export that was cut off.
         target.create(HEADER, json.dumps(header, indent=1).encode())
         names = tuple(reader.operators)
@@ -105,7 +105,7 @@ def _offsets(reader: Reader) -> Files:
     journal = reader.snapshot.journal
     if reader.batch_id is None or reader.epoch != journal.head():
         return {}
-    return read_offsets(journal.store, SPARK_FOLDER, reader.batch_id)
+    return read_offsets(journal.store, SPARK, reader.batch_id)
 
 
 def _export_operator(
@@ -223,7 +223,7 @@ def move_in(
     files: Files = {}
     if not fresh_source:
         _check_offsets(bool(header["offsets"]), header["batchId"], store.url)
-        files = {path: store.read(f"{SPARK_FOLDER}/{path}") for path in header["offsets"]}
+        files = {path: store.read(f"{SPARK}/{path}") for path in header["offsets"]}
     count = _check_groups(header["operators"], header["keyGroups"], key_groups)
     writer = StateWriter(location, count, parallelism or 1)
     rows = 0

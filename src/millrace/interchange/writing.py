@@ -21,7 +21,7 @@ from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment, check_key_groups, group_shift
 from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, OperatorCommit, SegmentEntry, open_store
-from millrace.log.journal import SPARK_FOLDER
+from millrace.log.layout import SPARK
 from millrace.log.segment import (
     DELETED,
     HI,
@@ -123,7 +123,7 @@ class StateWriter:
     def put_offsets(self, files: Mapping[str, bytes]) -> None:
         """Write the files of Spark's checkpoint that the query is to go on from."""
         for path, data in sorted(files.items()):
-            self._journal.store.put(f"{SPARK_FOLDER}/{path}", data)
+            self._journal.store.put(f"{SPARK}/{path}", data)
 
     def commit(
         self, batch_id: int | None = None, watermark_ms: int | None = None, processing_ms: int = 0

@@ -19,15 +19,12 @@ from millrace.errors import (
 )
 from millrace.ids import Epoch
 from millrace.log import manifest as manifests
-from millrace.log.journal import IDENTITY, SPARK_FOLDER, Journal
-from millrace.log.leases import FOLDER as LEASES
+from millrace.log.journal import Journal
+from millrace.log.layout import IDENTITY, LEASES, MANIFESTS, REQUESTS, SEGMENTS, SPARK, VIEWS
 from millrace.log.retention import segment_epoch
 from millrace.log.segment import SegmentEntry, open_segment
 from millrace.log.spark_logs import check_logs, damaged_logs
 from millrace.log.trail import Trail
-
-REQUESTS = "requests"
-VIEWS = "views"
 
 
 @dataclass(frozen=True)
@@ -87,12 +84,12 @@ def _read_others(journal: Journal, found: Inspection) -> None:
     head = (found.epochs or (0, 0))[1]
     span = (head, head)
     logs = [Damage(*problem, span) for problem in damaged_logs(journal.store)]
-    newest = found.readable[-1] if found.readable and journal.store.list(SPARK_FOLDER) else 0
+    newest = found.readable[-1] if found.readable and journal.store.list(SPARK) else 0
     try:
         # Without any logs of Spark's it is a copy that is only to be read.
         check_logs(journal.store, journal.trail(Epoch(newest)).batch_id)
     except CorruptSparkLogError as error:
-        logs = logs or [Damage(SPARK_FOLDER, str(error), span)]
+        logs = logs or [Damage(SPARK, str(error), span)]
     found.damaged += logs
     for path in [*journal.store.list(REQUESTS), *journal.store.list(LEASES)]:
         if path.endswith(".json"):
@@ -178,11 +175,11 @@ def _sort_files(
     named = {path for segments in needed.values() for path in segments}
     for path in journal.store.list(""):
         top = path.split("/", 1)[0]
-        if path in named or top in (IDENTITY, SPARK_FOLDER, REQUESTS, LEASES, VIEWS):
+        if path in named or top in (IDENTITY, SPARK, REQUESTS, LEASES, VIEWS):
             continue
-        if top == manifests.FOLDER and manifests.epoch_of_path(path) is not None:
+        if top == MANIFESTS and manifests.epoch_of_path(path) is not None:
             continue
-        if top == "segments":
+        if top == SEGMENTS:
             (found.orphans if segment_epoch(path) <= head else found.unfinished).append(path)
         elif path.endswith(".tmp"):
             found.unfinished.append(path)

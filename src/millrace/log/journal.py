@@ -1,10 +1,7 @@
 """The journal of a location: its identity, its manifests, and how to commit to it.
 
-    LOCATION/
-      millrace.json              who wrote this: query id, key groups, format
-      manifests/000000000012.json
-      segments/<operator>/000000000012-0001-<attempt>.arrow
-      spark/                     Spark's own checkpoint: offsets, commits, sources
+    millrace.json                who wrote this: query id, key groups, format
+    manifests/000000000012.json  what epoch 12 committed
 
 Invariant: an epoch is committed exactly when its manifest exists. `commit` is the only writer of
 manifests, and creating one that exists means another driver was faster: `FencedError`.
@@ -28,13 +25,12 @@ from millrace.errors import (
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import format_ranges
 from millrace.log import manifest as manifests
+from millrace.log.layout import IDENTITY, MANIFESTS
 from millrace.log.manifest import Manifest, OperatorCommit
 from millrace.log.segment import FORMAT_VERSION
 from millrace.log.store import Store
 from millrace.log.trail import OperatorLog, Trail
 
-IDENTITY = "millrace.json"
-SPARK_FOLDER = "spark"
 FULL_EVERY = 32
 """A full manifest is written at least every so many epochs."""
 LAG = 64
@@ -111,7 +107,7 @@ class Journal:
 
         A list may lag behind, so its holes and what may come after it are looked at one by one.
         """
-        paths = self.store.list(manifests.FOLDER)
+        paths = self.store.list(MANIFESTS)
         found = {e for e in map(manifests.epoch_of_path, paths) if e is not None}
         following = max(found, default=0) + 1
         holes = set(range(max(min(found, default=following), following - LAG), following)) - found

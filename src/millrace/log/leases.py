@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from millrace import clock
 from millrace.errors import AlreadyExistsError, StoreError, UnwritableLocationError
 from millrace.ids import Epoch
+from millrace.log.layout import LEASES
 from millrace.log.manifest import seal
 from millrace.log.segment import FORMAT_VERSION
 from millrace.log.store import Store
 
-FOLDER = "leases"
 LASTS_MS = 120_000
 """How long a lease is good for without being renewed."""
 RENEW_MS = 40_000
@@ -55,7 +55,7 @@ class Lease:
     @property
     def path(self) -> str:
         kind = _FROM if self.follows else _ONLY
-        return f"{FOLDER}/{self.epoch:012d}-{kind}-{self.expires_ms}-{self.id}.json"
+        return f"{LEASES}/{self.epoch:012d}-{kind}-{self.expires_ms}-{self.id}.json"
 
     @staticmethod
     def parse(path: str) -> Lease | None:
@@ -73,7 +73,7 @@ class Lease:
 
 def leases(store: Store) -> tuple[list[Lease], list[Lease]]:
     """All leases: those that count, and those that are over."""
-    found = [lease for lease in map(Lease.parse, store.list(FOLDER)) if lease is not None]
+    found = [lease for lease in map(Lease.parse, store.list(LEASES)) if lease is not None]
     over_before = clock.now_ms() - GRACE_MS
     live = [lease for lease in found if lease.expires_ms >= over_before]
     return live, [lease for lease in found if lease.expires_ms < over_before]

@@ -17,9 +17,8 @@ from typing import Any
 from millrace.errors import CorruptManifestError, NewerFormatError
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
+from millrace.log.layout import MANIFESTS
 from millrace.log.segment import FORMAT_VERSION, SegmentEntry
-
-FOLDER = "manifests"
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class Manifest:
 
 
 def manifest_path(epoch: Epoch) -> str:
-    return f"{FOLDER}/{epoch:012d}.json"
+    return f"{MANIFESTS}/{epoch:012d}.json"
 
 
 def epoch_of_path(path: str) -> Epoch | None:

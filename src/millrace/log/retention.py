@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from millrace.ids import Epoch
 from millrace.log import manifest as manifests
 from millrace.log.journal import Journal
+from millrace.log.layout import SEGMENTS
 from millrace.log.leases import Lease, leases
 
 
@@ -76,7 +77,7 @@ def doomed(journal: Journal, retain: int) -> Doomed:
         keep |= _needed(journal, last_full, epoch)
     unnamed = [
         path
-        for path in journal.store.list("segments")
+        for path in journal.store.list(SEGMENTS)
         if path not in keep and segment_epoch(path) <= head
     ]
     old = [epoch for epoch in epochs if epoch < horizon and epoch not in leased]

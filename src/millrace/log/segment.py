@@ -39,6 +39,7 @@ from millrace.errors import (
 )
 from millrace.ids import Epoch
 from millrace.keygroups import format_ranges, parse_ranges
+from millrace.log.layout import SEGMENTS
 from millrace.log.pages import CopiedPages, Pages
 from millrace.log.store import Store
 
@@ -138,14 +139,9 @@ class SegmentEntry:
 def _within(path: str) -> str:
     """The path, if it is one of this location's segments: a checksum alone proves no good will."""
     parts = path.split("/")
-    if (
-        len(parts) < 3
-        or parts[0] != "segments"
-        or not _NOT_A_PART.isdisjoint(parts)
-        or "\0" in path
-    ):
+    if len(parts) < 3 or parts[0] != SEGMENTS or not _NOT_A_PART.isdisjoint(parts) or "\0" in path:
         raise CorruptManifestError(
-            f"a manifest names the segment {path!r}, which is not below 'segments' of its "
+            f"a manifest names the segment {path!r}, which is not below {SEGMENTS!r} of its "
             "location. Millrace writes no such manifest: do not trust this location."
         )
     return path
@@ -162,7 +158,7 @@ SMALL = 256 * 1024
 
 def segment_path(operator: str, epoch: Epoch, shard: int, attempt: str) -> str:
     """A name nobody else uses: a re-run, a speculative twin or a zombie draws another attempt."""
-    return f"segments/{operator}/{epoch:012d}-{shard:04d}-{attempt}.arrow"
+    return f"{SEGMENTS}/{operator}/{epoch:012d}-{shard:04d}-{attempt}.arrow"
 
 
 def encode_segment(

@@ -15,13 +15,13 @@ import json
 import zlib
 
 from millrace.errors import CorruptSparkLogError, MissingFileError
+from millrace.log.layout import SPARK
 from millrace.log.store import Store
 
-FOLDER = "spark"
-METADATA = f"{FOLDER}/metadata"
-OFFSETS = f"{FOLDER}/offsets"
-COMMITS = f"{FOLDER}/commits"
-SOURCES = f"{FOLDER}/sources"
+METADATA = f"{SPARK}/metadata"
+OFFSETS = f"{SPARK}/offsets"
+COMMITS = f"{SPARK}/commits"
+SOURCES = f"{SPARK}/sources"
 
 _MARK = b"crc\0"
 _HEADER = 8
@@ -45,7 +45,7 @@ def is_interrupted(store: Store) -> bool:
 
 def damaged_logs(store: Store) -> list[tuple[str, str]]:
     """Files that are not what Spark wrote, and what is wrong with each."""
-    names = set(store.list(FOLDER))
+    names = set(store.list(SPARK))
     found = []
     for path in sorted(names):
         folder, _, name = path.rpartition("/")

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millrace.errors import AlreadyExistsError, MissingFileError, UnknownViewError
 from millrace.ids import Epoch
-from millrace.log.inspection import VIEWS as FOLDER
+from millrace.log.layout import VIEWS
 from millrace.log.store import Store
 
 KEPT = 3
@@ -72,7 +72,7 @@ def read(store: Store, name: str, at_most: Epoch | None = None) -> ViewResult:
 
 def names(store: Store) -> list[str]:
     """The views that have a result."""
-    return sorted({path.split("/")[1] for path in store.list(FOLDER) if path.count("/") == 2})
+    return sorted({path.split("/")[1] for path in store.list(VIEWS) if path.count("/") == 2})
 
 
 def epochs_of(store: Store, name: str) -> list[Epoch]:
@@ -82,7 +82,7 @@ def epochs_of(store: Store, name: str) -> list[Epoch]:
 
 
 def _folder(name: str) -> str:
-    return f"{FOLDER}/{name}"
+    return f"{VIEWS}/{name}"
 
 
 def _path(name: str, epoch: Epoch) -> str:

@@ -17,11 +17,11 @@ from typing import Any
 
 from millrace import clock
 from millrace.errors import AlreadyExistsError, MissingFileError, UnknownRequestError
+from millrace.log.layout import REQUESTS
 from millrace.log.manifest import seal, unseal
 from millrace.log.segment import FORMAT_VERSION
 from millrace.log.store import Store
 
-FOLDER = "requests"
 KEEP = 200
 """Answered requests beyond so many are forgotten, oldest first."""
 
@@ -65,7 +65,7 @@ class Requests:
         now = clock.now_ms()
         request = Request(f"{now:013d}-{clock.fresh_id()[:8]}", kind, now, details)
         body = {"format": FORMAT_VERSION, "kind": kind, "created": now, "details": details}
-        self._store.create(f"{FOLDER}/{request.id}.json", seal(body)[0])
+        self._store.create(f"{REQUESTS}/{request.id}.json", seal(body)[0])
         return request
 
     def ids(self) -> list[str]:
@@ -77,17 +77,17 @@ class Requests:
         names = self._names()
         found = [i for i in _ids(names) if f"{i}.answer.json" not in names]
         # A list may lag behind the answer.
-        return [i for i in found if self._store.size(f"{FOLDER}/{i}.answer.json") is None]
+        return [i for i in found if self._store.size(f"{REQUESTS}/{i}.answer.json") is None]
 
     def _names(self) -> set[str]:
-        return {path.rsplit("/", 1)[-1] for path in self._store.list(FOLDER)}
+        return {path.rsplit("/", 1)[-1] for path in self._store.list(REQUESTS)}
 
     def pending(self) -> list[Request]:
         """Requests without an answer, oldest first."""
         return [self.read(id_) for id_ in self.open()]
 
     def read(self, id_: str) -> Request:
-        path = f"{FOLDER}/{id_}.json"
+        path = f"{REQUESTS}/{id_}.json"
         try:
             if not _ID.fullmatch(id_):
                 raise MissingFileError(f"{id_!r} is not the id of a request")
@@ -102,13 +102,13 @@ class Requests:
     def take(self, request: Request, run: str) -> None:
         """Say that a driver has seen it."""
         try:
-            self._store.create(f"{FOLDER}/{request.id}.taken-{run}", b"")
+            self._store.create(f"{REQUESTS}/{request.id}.taken-{run}", b"")
         except AlreadyExistsError:
             return
 
     def is_taken(self, id_: str) -> bool:
-        prefix = f"{FOLDER}/{id_}.taken-"
-        return any(path.startswith(prefix) for path in self._store.list(FOLDER))
+        prefix = f"{REQUESTS}/{id_}.taken-"
+        return any(path.startswith(prefix) for path in self._store.list(REQUESTS))
 
     def answer(self, id_: str, answer: Answer) -> bool:
         """Close a request; False if it was closed already."""
@@ -119,7 +119,7 @@ class Requests:
             "report": answer.report,
         }
         try:
-            self._store.create(f"{FOLDER}/{id_}.answer.json", seal(body)[0])
+            self._store.create(f"{REQUESTS}/{id_}.answer.json", seal(body)[0])
         except AlreadyExistsError:
             return False
         return True
@@ -128,7 +128,7 @@ class Requests:
         """How a request ended; None while it has not."""
         if not _ID.fullmatch(id_):
             return None
-        path = f"{FOLDER}/{id_}.answer.json"
+        path = f"{REQUESTS}/{id_}.answer.json"
         try:
             body, _ = unseal(self._store.read(path), f"{self._store.url}/{path}")
         except MissingFileError:
@@ -138,7 +138,7 @@ class Requests:
     def tidy(self) -> None:
         """Forget old requests that were answered."""
         files: dict[str, list[str]] = {}
-        for path in self._store.list(FOLDER):
+        for path in self._store.list(REQUESTS):
             files.setdefault(path.rsplit("/", 1)[-1].split(".", 1)[0], []).append(path)
         closed = [i for i, paths in sorted(files.items()) if any("answer" in p for p in paths)]
         for id_ in closed[:-KEEP]:

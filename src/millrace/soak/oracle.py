@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 
 import millrace as mr
 from millrace.log.inspection import inspect
-from millrace.log.journal import SPARK_FOLDER, Journal
+from millrace.log.journal import Journal
+from millrace.log.spark_logs import OFFSETS
 from millrace.log.store import open_store
 from millrace.soak import workload as w
 
@@ -53,7 +54,7 @@ def batch_times(location: Path, batches: int) -> list[int]:
     """Each batch's processing time as operators see it: it never goes back."""
     times: list[int] = []
     for batch in range(batches):
-        lines = (location / SPARK_FOLDER / "offsets" / str(batch)).read_text().splitlines()
+        lines = (location / OFFSETS / str(batch)).read_text().splitlines()
         time = json.loads(lines[1])["batchTimestampMs"]
         times.append(max(time, times[-1]) if times else time)
     return times

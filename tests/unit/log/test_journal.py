@@ -22,7 +22,8 @@ from millrace.errors import (
 from millrace.ids import Epoch
 from millrace.log import Journal, open_store
 from millrace.log import manifest as manifests
-from millrace.log.journal import FULL_EVERY, IDENTITY
+from millrace.log.journal import FULL_EVERY
+from millrace.log.layout import IDENTITY
 from millrace.log.leases import acquire
 from millrace.log.manifest import manifest_path
 from millrace.log.retention import collect

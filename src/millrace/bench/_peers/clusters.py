@@ -16,7 +16,7 @@ from millrace.bench._peers.openloop import OpenLoopEngine
 from millrace.bench._peers.rocksdb import STATE_SETTINGS
 from millrace.keygroups.groups import DEFAULT_KEY_GROUPS
 from millrace.log import Journal, open_store
-from millrace.log.journal import SPARK_FOLDER
+from millrace.log.layout import SPARK
 from millrace.processes import executor_processes, open_state_files
 
 OPERATOR = "counts"
@@ -34,7 +34,7 @@ class MillraceCluster(OpenLoopEngine):
         Journal.create(open_store(str(self.location(name))), DEFAULT_KEY_GROUPS)
 
     def checkpoint(self, name: str) -> Path:
-        return self.location(name) / SPARK_FOLDER
+        return self.location(name) / SPARK
 
     def begin(
         self,

@@ -1,0 +1,23 @@
+"""What a location holds, by the first part of its files' paths.
+
+    LOCATION/
+      millrace.json              who wrote this: query id, key groups, format
+      manifests/                 one per retained epoch: what it committed
+      segments/<operator>/       the state, one file per shard and epoch
+      spark/                     Spark's own checkpoint: offsets, commits, sources
+      requests/                  what was asked of the query, and how it ended
+      leases/                    epochs that readers hold
+      views/<name>/              the last results of a view
+
+Anything else is not Millrace's.
+"""
+
+from __future__ import annotations
+
+IDENTITY = "millrace.json"
+MANIFESTS = "manifests"
+SEGMENTS = "segments"
+SPARK = "spark"
+REQUESTS = "requests"
+LEASES = "leases"
+VIEWS = "views"
