@@ -139,7 +139,9 @@ class Journal:
                 (manifest, checksum) if manifest.is_full else self.read(manifest.last_full)
             )
             trail = Trail.from_full(full, full_checksum)
-            self.follow(trail, epoch)
+            if not manifest.is_full:
+                self.follow(trail, Epoch(epoch - 1))
+                trail.advance(manifest, checksum)
         except MissingFileError as error:
             raise CorruptManifestError(
                 f"epoch {epoch} of {self.store.url} needs a manifest that is not there: {error}. "
@@ -252,6 +254,10 @@ class Journal:
         later ones, either they were built on it, or its name had become free again. Its parent
         tells nothing: a reader's lease may have kept it, a collection may have taken it at this
         moment. See docs/decisions/0014.
+
+        This costs a list per epoch, and no other look would do: of the epochs after this one only
+        the head is sure to be there, whose number a driver that slept cannot know; and Spark's
+        logs, whose names it could ask for, forget old batches.
         """
         head = self.head()
         if head <= epoch:

@@ -1,4 +1,4 @@
-"""Which epoch was the last at a time."""
+"""Which epoch was the last, and the last at a time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from millrace.ids import Epoch
 from millrace.log.journal import Journal
 
 
+def no_epoch_yet(location: str) -> UnknownEpochError:
+    return UnknownEpochError(
+        f"{location} has no committed epoch yet. Start its query, or wait for its first epoch."
+    )
+
+
 def epoch_at(journal: Journal, moment: dt.datetime | str) -> Epoch:
     """The last epoch that was committed at or before a time."""
     wanted = to_ms(moment)
     epochs = journal.epochs()
     if not epochs:
-        raise UnknownEpochError(f"{journal.store.url} has no committed epoch yet.")
+        raise no_epoch_yet(journal.store.url)
     # Epochs are committed one after the other, so their times ascend.
     low, high = 0, len(epochs)
     while low < high:

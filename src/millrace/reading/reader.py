@@ -10,7 +10,7 @@ import datetime as dt
 import logging
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,11 @@ from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import parse_ranges
 from millrace.log import Journal, Trail, open_store
 from millrace.log.leases import Holder, acquire
-from millrace.log.manifest import manifest_path
 from millrace.log.spark_logs import last_committed
 from millrace.operators.operator import MAIN
 from millrace.reading import changes as feeds
 from millrace.reading import results
-from millrace.reading.epochs import epoch_at
+from millrace.reading.epochs import epoch_at, no_epoch_yet
 from millrace.reading.keys import key_columns
 from millrace.reading.snapshot import Snapshot
 from millrace.reading.sql import Session
@@ -340,34 +339,31 @@ def _chosen(table: StateTable, columns: Sequence[str] | None) -> list[str]:
     return list(columns)
 
 
-def _take(journal: Journal, epoch: int | None) -> tuple[Trail, Holder | None]:
-    """The trail of an epoch, or of the last one, and a lease on it if one can be had."""
-    while True:
-        wanted = Epoch(epoch or journal.head())
-        trail = journal.trail(wanted)
-        lease = acquire(journal.store, wanted)
-        if lease is None or journal.store.size(manifest_path(wanted)) is not None:
-            return trail, lease
-        # It was collected before the lease was there.
-        lease.release()
-        if epoch is not None:
-            journal.trail(wanted)
-
-
-def _check_newest(journal: Journal) -> None:
-    """Raise if Spark has committed a batch that no manifest has."""
+def _newest(journal: Journal) -> Trail:
+    """The trail of the last committed epoch."""
     # In this order: Spark commits a batch after its manifest is there.
     done = last_committed(journal.store)
-    if done is None:
-        return
-    head = journal.head()
-    newest = journal.trail(head).batch_id
-    if newest is None or newest < done:
+    trail = journal.trail(journal.head())
+    if done is not None and (trail.batch_id is None or trail.batch_id < done):
         raise MissingEpochError(
             f"Spark has committed batch {done} at {journal.store.url}, but the last manifest, of "
-            f"epoch {head}, is of batch {newest}: manifests are missing, and this would not be the "
-            "newest state. Restore them from a backup, or open an epoch by number."
+            f"epoch {trail.epoch}, is of batch {trail.batch_id}: manifests are missing, and this "
+            "would not be the newest state. Restore them from a backup, or open an epoch by number."
         )
+    if trail.epoch == 0:
+        raise no_epoch_yet(journal.store.url)
+    return trail
+
+
+def _hold(journal: Journal, look: Callable[[], Trail]) -> tuple[Trail, Holder | None]:
+    """A trail, and a lease on its epoch if one can be had."""
+    while True:
+        trail = look()
+        lease = acquire(journal.store, trail.epoch)
+        if lease is None or journal.has(trail.epoch):
+            return trail, lease
+        # It was collected before the lease was there: look again, for a newer one or an error.
+        lease.release()
 
 
 def _release(lease: Holder) -> None:
@@ -393,21 +389,19 @@ def open_location(
     if epoch is not None and as_of is not None:
         raise UsageError("epoch= and as_of= both name an epoch: give one of them.")
     journal = Journal.open(open_store(location))
-    if epoch is None and as_of is None:
-        _check_newest(journal)
     if as_of is not None:
         epoch = epoch_at(journal, as_of)
-    if epoch is None and journal.head() == 0:
-        raise UnknownEpochError(
-            f"{location} has no committed epoch yet. Start its query, or wait for its first epoch."
-        )
     if epoch is not None and (type(epoch) is not int or epoch < 1):
         raise UnknownEpochError(
             f"epoch={epoch!r}: epochs are numbered from 1. {journal.retained()}"
         )
+
+    def look() -> Trail:
+        return _newest(journal) if epoch is None else journal.trail(Epoch(epoch))
+
     if not lease:
-        return Reader(Snapshot(journal, journal.trail(Epoch(epoch or journal.head()))))
-    trail, holder = _take(journal, epoch)
+        return Reader(Snapshot(journal, look()))
+    trail, holder = _hold(journal, look)
     snapshot = Snapshot(journal, trail)
     if holder is None and journal.store.local_path("") is not None:
         snapshot.hold_all()

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from millrace.errors import MillraceError, UnknownOperatorError
 from millrace.ids import Epoch, OperatorName
 from millrace.log import Journal, Trail
-from millrace.log.manifest import manifest_path
 from millrace.log.trail import OperatorLog
 from millrace.operators.operator import MAIN, Moment, table_name
 from millrace.reading.described import Described
@@ -130,10 +129,11 @@ class Snapshot:
             return
         # No next manifest: this is the last epoch; or the next ones were collected. An epoch that a
         # reader stayed at is kept, those after it are not, unless the reader has said it follows.
-        kept = self.journal.store.size(manifest_path(before)) is not None
-        if before and (not self._follows or not kept) and self.journal.head() > before:
-            # The replicas go on with what is live now.
-            self.trail = self.journal.trail(self.journal.head())
+        if before and (not self._follows or not self.journal.has(before)):
+            head = self.journal.head()
+            if head > before:
+                # The replicas go on with what is live now.
+                self.trail = self.journal.trail(head)
         self._follows = True
 
     @property

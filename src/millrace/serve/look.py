@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millrace import clock
-from millrace.errors import MillraceError, UnknownEpochError, UnknownOperatorError
+from millrace.errors import MillraceError, UnknownOperatorError
 from millrace.ids import Epoch
 from millrace.log import Journal, open_store
-from millrace.log.manifest import manifest_path
+from millrace.reading.epochs import no_epoch_yet
 from millrace.reading.snapshot import Snapshot
 from millrace.serve.tables import BoolArray, OperatorTables
 
@@ -163,13 +163,11 @@ class Lookups:
 
     def _is_newer(self) -> bool:
         """Whether an epoch after the one in front is committed."""
-        store, at = self._journal.store, self._front.epoch
+        journal, at = self._journal, self._front.epoch
         if not at:
-            return self._journal.head() > 0
-        if store.size(manifest_path(Epoch(at + 1))) is not None:
-            return True
+            return journal.head() > 0
         # The newest epoch is always there: if this one is gone, there are others.
-        return store.size(manifest_path(at)) is None
+        return journal.has(at + 1) or not journal.has(at)
 
     def _enter(self) -> tuple[_Generation, Standing]:
         """The front generation, which stays as it is until it is left, and its standing."""
@@ -188,10 +186,7 @@ class Lookups:
 
     def _check(self, epoch: Epoch) -> None:
         if not epoch:
-            raise UnknownEpochError(
-                f"{self.location} has no committed epoch yet. Start its query, or wait for its "
-                "first epoch."
-            )
+            raise no_epoch_yet(self.location)
 
     def operators(self) -> dict[str, OperatorTables]:
         """What can be looked up, by operator; for their types, not to look up in."""

@@ -44,6 +44,7 @@ from millrace.log import Journal, open_store
 from millrace.operators.operator import MAIN
 from millrace.processors.convert import to_arrow
 from millrace.reading.changes import CHANGE, EPOCH, UPSERT
+from millrace.reading.epochs import no_epoch_yet
 from millrace.reading.reader import Reader, open_location
 from millrace.reading.tables import StateTable, TimerTable, tables
 
@@ -130,10 +131,7 @@ class Options:
             return epoch_of_batch(journal, batch)
         head = journal.head()
         if not head:
-            raise UnknownEpochError(
-                f"{self.path} has no committed epoch yet. Start its query, or wait for its first "
-                "epoch."
-            )
+            raise no_epoch_yet(self.path)
         return head
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.unit.driving import Location, fingerprint
+from tests.unit.recording import RecordingStore
 
 from millrace.errors import (
     CorruptManifestError,
@@ -340,22 +341,21 @@ def test_a_manifest_of_a_newer_format(root: Path, location: Location) -> None:
 
 def test_opening_reads_a_bounded_number_of_manifests(location: Location) -> None:
     run(location, 2 * FULL_EVERY + 5)
-    reads: list[str] = []
-    real = location.store.read
-
-    class Counting:
-        def __getattr__(self, name: str) -> object:
-            return getattr(location.store, name)
-
-        def read(self, path: str) -> bytes:
-            reads.append(path)
-            return real(path)
-
-    journal = Journal(Counting(), location.journal.identity)  # type: ignore[arg-type]
+    store = RecordingStore(location.store)
+    journal = Journal(store, location.journal.identity)
     for epoch in (1, FULL_EVERY, FULL_EVERY + 1, 2 * FULL_EVERY, location.epoch):
-        reads.clear()
+        store.asked.clear()
         assert journal.trail(Epoch(epoch)).epoch == epoch
-        assert len(reads) <= FULL_EVERY + 1
+        assert len(store.asked) == len(set(store.asked)) <= FULL_EVERY
+
+
+def test_a_commit_asks_for_the_manifests_once(location: Location) -> None:
+    run(location, 2)
+    store = RecordingStore(location.store)
+    location.journal = Journal(store, location.journal.identity)
+    location.commit([])
+    created, following = manifest_path(Epoch(3)), manifest_path(Epoch(4))
+    assert store.asked == [("create", created), ("list", "manifests"), ("size", following)]
 
 
 def test_half_written_manifests_do_not_count(root: Path, location: Location) -> None:

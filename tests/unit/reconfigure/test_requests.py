@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.recording import RecordingStore
 
 from millrace.errors import CorruptManifestError, UnknownRequestError
 from millrace.log.store import Store, open_store
@@ -109,21 +110,13 @@ def test_old_answers_are_forgotten_and_open_requests_are_not(
 
 def test_tidying_that_is_interrupted_opens_nothing(requests: Requests, store: Store) -> None:
     """The answer goes last, so that a request without one is never an old one."""
-    deleted: list[str] = []
-
-    class Watched:
-        def __getattr__(self, name: str) -> object:
-            return getattr(store, name)
-
-        def delete(self, path: str) -> None:
-            deleted.append(path)
-
+    watched = RecordingStore(store)
     asked = [requests.submit("rescale", parallelism=n) for n in range(KEEP + 2)]
     for request in asked:
         requests.answer(request.id, Answer("done"))
-    Requests(Watched()).tidy()  # type: ignore[arg-type]
+    Requests(watched).tidy()
     by_id: dict[str, list[str]] = {}
-    for path in deleted:
+    for path in (path for verb, path in watched.asked if verb == "delete"):
         by_id.setdefault(path.split("/")[1].split(".")[0], []).append(path)
     assert len(by_id) == 2
     for paths in by_id.values():
