@@ -78,20 +78,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One small local session for the whole run: a JVM takes seconds to start."""
     import millrace as mr
+    from millrace.spark.one_machine import one_machine
 
     scratch = tmp_path_factory.mktemp("spark")
     session = mr.session(
         "millrace-tests",
         master="local[2]",
         config={
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "1g",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(scratch / "local"),
-            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            **one_machine("1g", scratch),
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
         },
     )

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
+from millrace.spark.one_machine import SHORT_LIFE, one_machine
 
 SCHEMA = "k string, g int, v long, d decimal(9,2), s string, _epoch int, _seq long"
 KEYS = ("k", "g")
@@ -67,16 +68,7 @@ def session() -> SparkSession:
     return mr.session(
         "millrace-faults",
         master="local[2]",
-        config={
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "512m",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            # A short life: start quickly rather than run quickly.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
+        config={**one_machine("512m"), "spark.driver.extraJavaOptions": SHORT_LIFE},
     )
 
 

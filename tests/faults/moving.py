@@ -24,6 +24,7 @@ import millrace as mr
 from millrace import processes
 from millrace.api.query import Query
 from millrace.errors import MoveError, UsageError
+from millrace.spark.one_machine import one_machine
 
 EXECUTORS = 3
 ROWS = 3000
@@ -106,12 +107,7 @@ def session(master: str, config: Mapping[str, str] = MappingProxyType({})) -> Sp
         "millrace-moving",
         master=master,
         config={
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "512m",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
+            **one_machine("512m"),
             "spark.executor.memory": "512m",
             # Kills come faster here than a real cluster would forgive.
             "spark.task.maxFailures": "16",

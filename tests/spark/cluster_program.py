@@ -9,6 +9,7 @@ import json
 import sys
 
 import millrace as mr
+from millrace.spark.one_machine import one_machine
 
 ROWS_PER_EPOCH = 500
 
@@ -18,15 +19,7 @@ def main() -> None:
     spark = mr.session(
         "millrace-cluster",
         master="local-cluster[2,1,1024]",
-        config={
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "512m",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.executor.memory": "512m",
-        },
+        config={**one_machine("512m"), "spark.executor.memory": "512m"},
     )
     source = (
         spark.readStream.format("rate-micro-batch")

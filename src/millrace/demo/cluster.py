@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 import millrace as mr
 from millrace.processes import executor_processes
 from millrace.spark.executors import PREFIX
+from millrace.spark.one_machine import one_machine
 
 EXECUTOR_MB = 512
 
@@ -29,15 +30,8 @@ def session(folder: Path, executors: int) -> SparkSession:
         "millrace-demo",
         master=f"local-cluster[{executors},1,{EXECUTOR_MB}]",
         config={
+            **one_machine("1g", folder),
             "spark.executor.memory": f"{EXECUTOR_MB}m",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.memory": "1g",
-            "spark.local.dir": str(folder / "spark"),
-            "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.sql.streaming.numRecentProgressUpdates": "50",
         },
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 import millrace as mr
 from millrace.soak import workload
 from millrace.soak.cluster import die_with_parent, standalone_cluster
+from millrace.spark.one_machine import SHORT_LIFE, one_machine
 
 
 @dataclass(frozen=True)
@@ -42,18 +43,10 @@ def settings(folder: Path, life: str, orders: Orders) -> dict[str, str]:
     events = folder / "events" / life
     events.mkdir(parents=True, exist_ok=True)
     return {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.memory": "512m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **one_machine("512m", folder),
         "spark.executor.memory": "512m",
-        # Short lives: start quickly rather than run quickly.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.local.dir": str(folder / "spark"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.driver.extraJavaOptions": SHORT_LIFE,
+        "spark.executor.extraJavaOptions": SHORT_LIFE,
         # The oracle reads the times of all batches.
         "spark.sql.streaming.minBatchesToRetain": "1000000",
         # Kills come faster here than a real cluster would forgive.

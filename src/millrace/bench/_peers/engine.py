@@ -20,6 +20,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from millrace.spark.one_machine import one_machine
+
 PARTITIONS = 2
 """Input partitions, shuffle partitions and shards alike."""
 
@@ -30,14 +32,7 @@ KEYS = {"value": "value", "hash": "pmod(xxhash64(value), {keys})"}
 def common_settings(workdir: Path, memory: str) -> dict[str, str]:
     """Settings of every peer's session."""
     return {
-        "spark.driver.memory": memory,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(workdir / "spark-local"),
-        "spark.sql.warehouse.dir": str(workdir / "warehouse"),
-        "spark.sql.shuffle.partitions": str(PARTITIONS),
+        **one_machine(memory, workdir, partitions=PARTITIONS),
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
     }
 
