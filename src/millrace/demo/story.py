@@ -161,10 +161,14 @@ class Demo:
     def _tell(self, board: Board, move: Move) -> None:
         report = move.report
         (old, new) = report.shards[OPERATOR]
-        text = (
+        self._fact(
+            board,
             f"rescaled {old} \u2192 {new} while the stream went on: {report.key_groups} key groups "
-            f"and {report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s, {report.epochs} epochs"
+            f"and {report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s, {report.epochs} epochs",
         )
+
+    def _fact(self, board: Board, text: str) -> None:
+        """A fact, now and in the summary."""
         board.mark(text)
         self.summary.facts.append(text)
 
@@ -186,12 +190,11 @@ class Demo:
             return gone and query.epoch > epoch + 1
 
         self._await(board, query, has_recovered, act)
-        text = (
+        self._fact(
+            board,
             f"{victim} was killed: its {groups} key groups went to others, and epochs went on "
-            f"within {time.monotonic() - killed:.1f} s"
+            f"within {time.monotonic() - killed:.1f} s",
         )
-        board.mark(text)
-        self.summary.facts.append(text)
 
     def _heal(self, board: Board, query: mr.Query) -> None:
         """Spark starts another executor in place of the dead one; wait for it, but not forever."""
@@ -210,13 +213,11 @@ class Demo:
         started = time.perf_counter()
         epoch, answer = query.epoch, query.sql(SQL)
         ms = (time.perf_counter() - started) * 1000
-        text = f"SQL on the state of epoch {epoch}, while the query ran: {ms:.0f} ms"
-        board.mark(text)
+        self._fact(board, f"SQL on the state of epoch {epoch}, while the query ran: {ms:.0f} ms")
         for line in table_lines(answer):
             board.say(line)
         assert self._page is not None
         self._page.note("note", "SQL on live state", f"{answer.num_rows} rows in {ms:.0f} ms")
-        self.summary.facts.append(text)
 
     def _await(
         self,

@@ -40,10 +40,6 @@ class Assignment:
     def key_groups(self) -> int:
         return len(self.owners)
 
-    @property
-    def is_even(self) -> bool:
-        return self.owners == Assignment.even(self.key_groups, self.shards).owners
-
     def executor_of(self, shard: int) -> str:
         return self.executors[shard] if self.executors else ANYWHERE
 
