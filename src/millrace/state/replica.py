@@ -531,7 +531,7 @@ class Replica:
         listed: list[UInt64Array] = list(parts)  # type: ignore[call-overload]
         counts = np.asarray([len(part) for part in listed], np.int64)
         addresses = np.concatenate(listed) if listed else np.empty(0, np.uint64)
-        arrays = self._columns.gather(addresses, self.schema.names)
+        arrays = self.gather(addresses, self.schema.names)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema), counts
 
     def delta(self, changed: pa.RecordBatch) -> list[SectionData]:

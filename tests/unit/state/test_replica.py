@@ -22,6 +22,7 @@ from millrace.errors import CorruptSegmentError, MissingFileError
 from millrace.keygroups import Assignment, groups_of
 from millrace.log import segment as segment_module
 from millrace.state import merging
+from millrace.state.replica import Replica
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -332,3 +333,22 @@ def test_pages_are_cut_at_key_groups(location: Location, monkeypatch: pytest.Mon
     only = location.follow(location.replica(), np.asarray([2]))
     mine = groups_of(words(fingerprint(k)[0] for k in range(100)), 4) == 2
     assert len(to_state(only.read(np.asarray([2])))) == int(mine.sum())
+
+
+def test_whole_rows_are_verified_where_columns_are_on_demand(location: Location) -> None:
+    """A page is opened with what finds rows only; the rest counts once it was looked at."""
+    number = 0x1122334455667788
+    location.step({fingerprint(1): (number,)})
+    (entry,) = location.trail.segments()
+    path = Path(location.store.local_path(entry.path) or "")
+    whole = path.read_bytes()
+    damaged = bytearray(whole)
+    damaged[whole.index(number.to_bytes(8, "little"))] ^= 1
+    for data in (damaged, whole):
+        path.write_bytes(data)
+        replica = location.follow(Replica(location.store, SCHEMA, 4, by_column=True))
+        if data is damaged:
+            with pytest.raises(CorruptSegmentError, match="column 'n'"):
+                replica.read(location.every)
+        else:
+            assert to_state(replica.read(location.every)) == {fingerprint(1): (number,)}
