@@ -17,8 +17,9 @@ import pyarrow as pa
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment, groups_of
 from millrace.log import Journal, OperatorCommit, SegmentEntry, Trail, open_store
-from millrace.log.segment import DELETED, HI, LO, SYSTEM_FIELDS, encode_segment, segment_path
+from millrace.log.segment import DELETED, HI, LO, SYSTEM_FIELDS, segment_path
 from millrace.state.replica import Replica
+from millrace.state.writing import compose_segment
 
 Fingerprint = tuple[int, int]
 Row = tuple[Any, ...]
@@ -70,23 +71,6 @@ def to_state(batch: pa.RecordBatch) -> State:
     return dict(zip(keys, zip(*user, strict=True), strict=True))
 
 
-def sections(
-    replica: Replica,
-    groups: npt.NDArray[np.int64],
-    changed: pa.RecordBatch,
-    index_budget: int = UNLIMITED,
-) -> list[Any]:
-    """What a shard writes for its changed rows."""
-    written = replica.delta(changed)
-    merging = replica.plan_merges(groups, changed.num_rows, index_budget)
-    if len(merging):
-        written.append(replica.merged(merging))
-    run = replica.run(np.setdiff1d(groups, merging))
-    if run is not None:
-        written.append(run)
-    return written
-
-
 class Location:
     """One table in one location."""
 
@@ -124,12 +108,11 @@ class Location:
     ) -> SegmentEntry:
         """A shard's segment for the next epoch, in the store but not committed."""
         self.follow(replica, groups)
-        written = sections(replica, groups, changed_batch(self.schema, changes), index_budget)
-        epoch = Epoch(self.epoch + 1)
-        path = segment_path(OPERATOR, epoch, shard, f"{next(_attempts):012x}")
-        buffer, entry = encode_segment(path, epoch, written)
-        self.store.put(path, memoryview(buffer))
-        return entry
+        path = segment_path(OPERATOR, Epoch(self.epoch + 1), shard, f"{next(_attempts):012x}")
+        changed = changed_batch(self.schema, changes)
+        written = compose_segment(replica, path, changed, groups, index_budget)
+        self.store.put(path, memoryview(written.buffer))
+        return written.entry
 
     def commit(
         self,

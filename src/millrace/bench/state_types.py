@@ -37,6 +37,7 @@ from millrace.bench._sizes import size_name
 from millrace.ids import Epoch
 from millrace.keygroups import DEFAULT_KEY_GROUPS, Assignment
 from millrace.log.segment import encode_segment
+from millrace.state.sections import merged
 
 NAME = "state-types"
 SEED = 7
@@ -160,7 +161,7 @@ class StateTypes:
         """A new base of all key groups in a file; returns its bytes."""
         total = 0
         for number, replica in enumerate(layer.replicas.values()):
-            section = replica.merged(layer.groups)
+            section = merged(replica, layer.groups)
             path = self._workdir / f"merged-{number}.arrow"
             buffer, entry = encode_segment(path.name, Epoch(replica.version + 1), [section])
             path.write_bytes(memoryview(buffer))

@@ -38,8 +38,8 @@ from millrace.processors.rows import IS_INITIAL
 from millrace.processors.tables import EXPIRES
 from millrace.spark.pipeline import Pipeline
 from millrace.spark.steps import OperatorStep
-from millrace.state.owners import OWNER_HI, OWNER_LO
-from millrace.state.replica import OWNER_FIELDS, Replica
+from millrace.state.owners import OWNER_FIELDS, OWNER_HI, OWNER_LO
+from millrace.state.replica import Replica
 
 
 def import_spark(

@@ -33,7 +33,8 @@ from millrace.log.segment import (
 )
 from millrace.operators.operator import TableLayout, table_name
 from millrace.reading.described import Described
-from millrace.state.replica import OWNER_FIELDS, words
+from millrace.state.columns import words
+from millrace.state.owners import OWNER_FIELDS
 from millrace.state.sorting import count_groups, sort_order
 
 SEGMENT_ROWS = 1 << 20

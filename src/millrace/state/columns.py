@@ -36,6 +36,13 @@ ROW_MASK = (1 << ROW_BITS) - 1
 DELETED_BIT = np.uint64(1 << 63)
 
 
+def words(batch: pa.RecordBatch, name: str) -> UInt64Array:
+    """A column of words, as a view of the page."""
+    column = batch.column(name)
+    words: UInt64Array = np.frombuffer(column.buffers()[1], np.uint64)
+    return words[column.offset : column.offset + len(column)]
+
+
 class Addresses:
     """Chunk and row of each address; chunk 0, which is empty, stands for no row."""
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.log.segment import HI, LO
-from millrace.state.columns import ROW_BITS
-from millrace.state.replica import Replica, words
+from millrace.state.columns import ROW_BITS, words
+from millrace.state.replica import Replica
 
 UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]

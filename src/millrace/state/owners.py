@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from millrace.state._jit import kernel, load_u32, load_u64, store_u64
 from millrace.state.base import BaseTable
@@ -23,6 +24,10 @@ UInt64Array = npt.NDArray[np.uint64]
 Int64Array = npt.NDArray[np.int64]
 
 OWNER_HI, OWNER_LO = "_owner_hi", "_owner_lo"
+OWNER_FIELDS = (
+    pa.field(OWNER_HI, pa.uint64(), nullable=False),
+    pa.field(OWNER_LO, pa.uint64(), nullable=False),
+)
 
 ENTRY_BITS = 24
 """So many low bits of an entry's `hi` come from the entry; the rest are its owner's."""

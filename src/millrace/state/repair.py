@@ -33,7 +33,9 @@ from millrace.log.segment import (
     with_parts,
 )
 from millrace.log.store import Store
-from millrace.state.replica import Replica, words
+from millrace.state.columns import words
+from millrace.state.replica import Replica
+from millrace.state.sections import merged, run
 from millrace.state.sorting import count_groups
 
 Opener = Callable[[Trail, OperatorName], Replica]
@@ -139,7 +141,7 @@ def _section(
             "nothing older has them. Restore the file from a backup."
         )
     computed = (
-        replica.merged(parse_ranges(section.covers)) if section.is_base else replica.run(rest)
+        merged(replica, parse_ranges(section.covers)) if section.is_base else run(replica, rest)
     )
     if computed is None or (computed.first, computed.last) != (section.first, section.last):
         raise CorruptSegmentError(

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from millrace.ids import Epoch
 from millrace.log.segment import HI, LO, SectionData, SegmentEntry, encode_segment
-from millrace.state.replica import Replica, words
+from millrace.state.columns import words
+from millrace.state.replica import Replica
+from millrace.state.sections import delta, due_merges, merged, run
 from millrace.state.sorting import count_groups
 
 Int64Array = npt.NDArray[np.int64]
@@ -39,21 +41,21 @@ def compose_segment(
     sweep: Sweep | None = None,
 ) -> Written:
     """The segment with a shard's changes to a table, its merges and its runs."""
-    sections = replica.delta(changed)
-    merging = replica.plan_merges(groups, changed.num_rows, index_budget)
-    merged = swept = 0
+    sections = delta(replica, changed)
+    merging = due_merges(replica, groups, changed.num_rows, index_budget)
+    merged_rows = swept = 0
     if len(merging):
-        base = replica.merged(merging)
+        base = merged(replica, merging)
         if sweep is not None:
             base, swept = _without_expired(replica, base, changed, sweep)
-        merged = base.rows.num_rows
+        merged_rows = base.rows.num_rows
         sections.append(base)
-    run = replica.run(np.setdiff1d(groups, merging))
-    if run is not None:
-        sections.append(run)
-        merged += run.rows.num_rows
+    newest = run(replica, np.setdiff1d(groups, merging))
+    if newest is not None:
+        sections.append(newest)
+        merged_rows += newest.rows.num_rows
     buffer, entry = encode_segment(path, Epoch(replica.version + 1), sections)
-    return Written(buffer, entry, merged, swept)
+    return Written(buffer, entry, merged_rows, swept)
 
 
 def _without_expired(

@@ -20,19 +20,20 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as T
-from tests.unit.driving import UNLIMITED, Location, sections
+from tests.unit.driving import UNLIMITED, Location
 from tests.unit.operators.folding import partial_rows, precise_sum, spark_order, wrapped
 
 from millrace import types
 from millrace.ids import Epoch, OperatorName, Shard
 from millrace.keygroups import Assignment, groups_of
 from millrace.log import segment as segment_module
-from millrace.log.segment import encode_segment, segment_path
+from millrace.log.segment import segment_path
 from millrace.operators import AggregateOperator
 from millrace.operators.aggregate import PART, AggregateSpec, Key, key_names
 from millrace.operators.operator import MAIN, Moment
 from millrace.operators.reducers import resolve
 from millrace.state import merging
+from millrace.state.writing import compose_segment
 
 KEY_GROUPS = 8
 MONEY = T.DecimalType(12, 2)
@@ -237,11 +238,9 @@ def run_epoch(
         emitted += [(row["name"], row["code"]) for row in change.output.to_pylist()]
         check(operator, change.output, seen)
         path = segment_path("table", epoch, shard, "attempt")
-        buffer, entry = encode_segment(
-            path, epoch, sections(worker, groups, changed_rows.rows, UNLIMITED)
-        )
-        location.store.put(path, memoryview(buffer))
-        entries.append(entry)
+        written = compose_segment(worker, path, changed_rows.rows, groups, UNLIMITED)
+        location.store.put(path, memoryview(written.buffer))
+        entries.append(written.entry)
     location.commit(entries, assignment)
     changed = {key for partition in partitions for key, _ in partition}
     assert sorted(emitted, key=repr) == sorted(changed, key=repr)

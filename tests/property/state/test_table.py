@@ -34,7 +34,6 @@ from tests.unit.driving import (
     State,
     changed_batch,
     fingerprint,
-    sections,
     to_state,
     updated,
     words,
@@ -46,9 +45,9 @@ from millrace.log import Journal
 from millrace.log import journal as journal_module
 from millrace.log import segment as segment_module
 from millrace.log.retention import collect
-from millrace.log.segment import encode_segment
 from millrace.state import merging
 from millrace.state.replica import Replica
+from millrace.state.writing import compose_segment
 
 TOP = 2**64 - 1
 WORKERS = 3
@@ -271,7 +270,7 @@ class TableMachine(RuleBasedStateMachine):
         new = self.location.follow(self.location.replica())
         changed = changed_batch(self.location.schema, dict.fromkeys(SMALL[::3]))
         written = [
-            encode_segment("same", Epoch(9), sections(replica, self.location.every, changed))[0]
+            compose_segment(replica, "same", changed, self.location.every, UNLIMITED).buffer
             for replica in (self.follower, new)
         ]
         assert written[0].equals(written[1])

@@ -23,6 +23,7 @@ from millrace.keygroups import Assignment, groups_of
 from millrace.log import segment as segment_module
 from millrace.state import merging
 from millrace.state.replica import Replica
+from millrace.state.sections import due_merges
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -131,7 +132,7 @@ def test_what_a_run_replaces_no_longer_counts_as_logged(
         location.step(dict.fromkeys(keys[:: 3 + n % 2], (n,)))
         location.follow(old)
         new = location.follow(location.replica())
-        plans = [r.plan_merges(location.every, 10, 1 << 60).tolist() for r in (old, new)]
+        plans = [due_merges(r, location.every, 10, 1 << 60).tolist() for r in (old, new)]
         assert plans[0] == plans[1]
 
 

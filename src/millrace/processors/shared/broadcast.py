@@ -25,7 +25,8 @@ from millrace.processors.convert import encode_key, to_python
 from millrace.processors.keys import freeze_loaded, key_freezer, key_thawer
 from millrace.processors.rows import unite
 from millrace.processors.shared.readonly import read_only
-from millrace.state.replica import Replica, words
+from millrace.state.columns import words
+from millrace.state.replica import Replica
 from millrace.state.sorting import sort_order
 
 UInt64Array = npt.NDArray[np.uint64]

@@ -22,7 +22,8 @@ from millrace.operators.operator import TableChange
 from millrace.processors.convert import to_arrow, to_python
 from millrace.processors.shared.declarations import TaskState
 from millrace.processors.shared.redistribution import Holding, redistributed
-from millrace.state.replica import Replica, words
+from millrace.state.columns import words
+from millrace.state.replica import Replica
 
 Int64Array = npt.NDArray[np.int64]
 
