@@ -14,7 +14,6 @@ from tests.simulation.operators import Rows, Tally
 from tests.unit.driving import words
 
 from millrace import clock
-from millrace.api.query import _assignments
 from millrace.errors import MillraceError, StoreError
 from millrace.ids import Epoch, OperatorName, Shard
 from millrace.keygroups import Assignment, format_ranges, groups_of, parse_ranges
@@ -25,6 +24,7 @@ from millrace.operators.operator import MAIN, Moment, table_name
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.director import Director
 from millrace.reconfigure.requests import Requests
+from millrace.reconfigure.starting import starting_assignments
 from millrace.spark import shard as shards
 from millrace.spark.report import TableReport
 from millrace.spark.shard import ShardTask, task_operator
@@ -82,9 +82,8 @@ class Driver:
         self.run = clock.fresh_id()
         self.journal = Journal.open(self.store)
         self.trail = self.journal.trail(self.journal.head())
-        key_groups = self.journal.identity.key_groups
         names = [operator.name for operator in self.operators]
-        self.layout = _assignments(self.journal, names, key_groups, self.parallelism, 2)
+        self.layout = starting_assignments(self.store.url, self.trail, names, self.parallelism, 2)
         self.requests = Requests(self.store)
         self.cluster.tasks = self._tasks
         self.director = Director(self.cluster, self.requests, self.run, self.layout, self.options)
@@ -124,6 +123,7 @@ class Driver:
             operators=self.written,
             specs={operator.name: operator.spec() for operator in self.operators},
             full=self.full,
+            wanted=self.director.wanted(),
         )
         self.full = False
 

@@ -37,7 +37,9 @@ def run(stream: mr.Stream, location: Path, parallelism: int = 2) -> mr.Query:
     return query
 
 
-def test_another_parallelism(spark: SparkSession, tmp_path: Path, folder: support.Folder) -> None:
+def test_another_parallelism(
+    spark: SparkSession, tmp_path: Path, folder: support.Folder, caplog: pytest.LogCaptureFixture
+) -> None:
     aggregates = {"n": mr.count(), "total": mr.sum("value")}
     identities = set()
     for parallelism in (2, 4, 1):
@@ -50,6 +52,10 @@ def test_another_parallelism(spark: SparkSession, tmp_path: Path, folder: suppor
         assert progress["operators"]["totals"]["shards"] == parallelism
         identities.add(query.id)
     assert len(identities) == 1
+    told = [m for m in caplog.messages if "parallelism= says so" in m]
+    for message, (was, now) in zip(told, ((2, 4), (4, 1)), strict=True):
+        assert f"was to have {was} shards" in message
+        assert f"goes on with {now}," in message
     expected = support.batch_state(folder.batch(spark), ["device"], aggregates)
     support.assert_same(mr.open(str(tmp_path / "l")).to_arrow(), expected, ["device"], "after 3")
 

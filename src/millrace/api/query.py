@@ -21,8 +21,7 @@ from millrace.errors import (
 )
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment, check_key_groups
-from millrace.keygroups.assignment import check_parallelism
-from millrace.log import Journal, open_store
+from millrace.log import Journal, Trail, open_store
 from millrace.log.layout import IDENTITY, SPARK
 from millrace.log.spark_logs import check_logs, is_interrupted
 from millrace.operators import Operator, check_change
@@ -30,6 +29,7 @@ from millrace.reading.reader import Reader, follow_live
 from millrace.reading.views import View, Views
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.moves import Move
+from millrace.reconfigure.starting import starting_assignments
 from millrace.spark.bookkeeping import checkpoint_files
 from millrace.spark.broadcast import unite
 from millrace.spark.epoch import EpochRunner, RunnerOptions
@@ -346,15 +346,15 @@ def start_query(
     check_key_groups(key_groups)
     exists = store.size(IDENTITY) is not None
     journal = Journal.open(store) if exists else None
+    trail = Trail(key_groups) if journal is None else journal.trail(journal.head())
     names = [operator.name for operator in pipeline.operators]
     # Refuse a wrong parallelism before anything is written.
-    groups = journal.identity.key_groups if journal else key_groups
     default = spark.sparkContext.defaultParallelism
-    assignments = _assignments(journal, names, groups, parallelism, default)
+    assignments = starting_assignments(store.url, trail, names, parallelism, default)
     if journal is None:
         journal = Journal.create(store, key_groups)
-    _check_operators(journal, pipeline.operators)
-    check_logs(store, journal.trail(journal.head()).batch_id)
+    _check_operators(store.url, trail, pipeline.operators)
+    check_logs(store, trail.batch_id)
     for path in pipeline.paths:
         path.sink.open(spark, journal.identity.query, path.schema)
     times = _BatchTimes(spark)
@@ -389,34 +389,6 @@ def start_query(
     return Query(launch, runner, store.url, beats)
 
 
-def _assignments(
-    journal: Journal | None,
-    names: Sequence[OperatorName],
-    key_groups: int,
-    parallelism: int | Mapping[str, int] | None,
-    default: int,
-) -> dict[OperatorName, Assignment]:
-    """What the query starts with: what was asked for, else what the last epoch had."""
-    if isinstance(parallelism, Mapping):
-        unknown = sorted(set(parallelism) - set(names))
-        if unknown:
-            raise UsageError(
-                f"parallelism= names {', '.join(map(repr, unknown))}; the query's operators are "
-                f"{', '.join(map(repr, names))}."
-            )
-    head = journal.head() if journal is not None else Epoch(0)
-    trail = journal.trail(head) if journal is not None and head else None
-    found = {}
-    for name in names:
-        last = trail.operator(name).assignment if trail is not None else None
-        asked = parallelism.get(name) if isinstance(parallelism, Mapping) else parallelism
-        if asked is None:
-            asked = last.shards if last is not None else min(default, key_groups)
-        fresh = Assignment.even(key_groups, check_parallelism(asked, key_groups))
-        found[name] = last if last is not None and last.shards == asked else fresh
-    return found
-
-
 def _is_idle(sources: list[dict[str, Any]]) -> bool:
     return all(source["startOffset"] == source["endOffset"] for source in sources)
 
@@ -437,12 +409,11 @@ class _BatchTimes:
         return int(times.batchTimestampMs()), int(times.batchWatermarkMs()) or None
 
 
-def _check_operators(journal: Journal, operators: Sequence[Operator]) -> None:
+def _check_operators(location: str, trail: Trail, operators: Sequence[Operator]) -> None:
     """Refuse a query that the location's state cannot serve."""
-    head = journal.head()
-    if head == 0:
+    if trail.epoch == 0:
         return
-    before = journal.trail(head).specs
+    before = trail.specs
     now = {operator.name: operator.spec() for operator in operators}
     gone = sorted(set(before) - set(now))
     new = sorted(set(now) - set(before))
@@ -453,7 +424,7 @@ def _check_operators(journal: Journal, operators: Sequence[Operator]) -> None:
         if new:
             parts.append(f"it has the new {', '.join(map(repr, new))}")
         raise OperatorSetChangedError(
-            f"the location {journal.store.url} belongs to a query with the operators "
+            f"the location {location} belongs to a query with the operators "
             f"{', '.join(map(repr, sorted(before)))}; in this one, {' and '.join(parts)}. "
             "Operators are recognised by name=: keep the names, or choose a new checkpointLocation."
         )

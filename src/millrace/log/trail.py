@@ -197,6 +197,8 @@ class Trail:
     """The processing time of the last epoch: that of the next is not before it."""
     operators: dict[OperatorName, OperatorLog] = field(default_factory=dict)
     specs: dict[OperatorName, dict[str, Any]] = field(default_factory=dict)
+    wanted: dict[OperatorName, int] = field(default_factory=dict)
+    """How many shards operators are to have whose assignment has another number."""
 
     def operator(self, name: OperatorName) -> OperatorLog:
         """An operator's log; empty if the operator has not committed anything yet."""
@@ -226,6 +228,7 @@ class Trail:
         if manifest.batch_id is not None:
             self.batch_id = manifest.batch_id
         self.watermark_ms = manifest.watermark_ms
+        self.wanted = dict(manifest.wanted)
         if manifest.specs is not None:
             self.specs = dict(manifest.specs)
 

@@ -211,6 +211,20 @@ class Director:
         with self._lock:
             return dict(self._assignments)
 
+    def wanted(self) -> dict[OperatorName, int]:
+        """Operators that lack executors for the shards they are to have, and how many those are.
+
+        While a rescale is under way, none: what it wants is in its request.
+        """
+        with self._lock:
+            if self._current is not None and self._current.move.kind == "rescale":
+                return {}
+            return {
+                name: shards
+                for name, shards in self._parallelism.items()
+                if shards != self._assignments[name].shards
+            }
+
     def executors(self) -> tuple[Executor, ...]:
         return self._cluster.alive()
 

@@ -217,6 +217,7 @@ class EpochRunner:
                 },
             },
             processing_ms=time_ms,
+            wanted=self.director.wanted(),
         )
         self._first = False
         phases["manifest"] = clock.stopwatch() - at

@@ -392,6 +392,24 @@ def test_a_lost_executor_is_replaced_at_once_and_healed_later(tmp_path: Path) ->
     assert set(stage.settle().executors) == {"a", "c", "e"}
 
 
+def test_what_is_wanted_is_told_while_executors_lack(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, Executors("a", "b", "c"), shards=3)
+    stage.run()
+    assert stage.director.wanted() == {}
+    stage.cluster.names.remove("b")
+    assert stage.run().shards == 2
+    assert stage.director.wanted() == {OP: 3}
+    # A rescale under way is a request without an answer: the next driver has it from there.
+    move = stage.director.submit("rescale", "live", parallelism=1)
+    stage.run(follow=False)
+    assert (move.state, stage.director.wanted()) == ("moving", {})
+    move.cancel()
+    assert stage.director.wanted() == {OP: 3}
+    stage.cluster.names.append("e")
+    assert stage.settle().shards == 3
+    assert stage.director.wanted() == {}
+
+
 def test_executors_that_come_late_get_their_share(tmp_path: Path) -> None:
     """A query that starts before its executors are all up does not stay on the first."""
     stage = Stage(tmp_path, Executors("a"), shards=4)
