@@ -7,13 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from millrace.errors import CorruptionError, NewerFormatError, StoreError
-from millrace.reconfigure.moves import Move
+from millrace.reconfigure.moves import KEPT_MOVES, Move
 from millrace.reconfigure.requests import Answer, Request, Requests
 
 _log = logging.getLogger("millrace")
-
-KEPT_MOVES = 200
-"""Moves that have ended are forgotten beyond so many."""
 
 
 class Desk:
@@ -25,6 +22,8 @@ class Desk:
         self._unanswered: dict[str, Answer] = {}
         self.moves: dict[str, Move] = {}
         """Those that this driver has taken, by request."""
+        self.queue: list[Move] = []
+        """Those that wait for the next epoch, oldest first."""
 
     @property
     def url(self) -> str:
@@ -51,10 +50,27 @@ class Desk:
                 # Else whoever asked gave up waiting just before it was taken.
                 yield request
 
-    def answer(self, move: Move, answer: Answer) -> None:
-        """Close a move's request, if it came from one; tried again if the store fails."""
+    def newest(self) -> Move | None:
+        """The last of those that wait, which supersedes the others."""
+        if not self.queue:
+            return None
+        *older, newest = self.queue
+        self.queue = []
+        for move in older:
+            self.supersede(move, newest)
+        return newest
+
+    def supersede(self, move: Move, by: Move) -> None:
+        self.close(move, "superseded", f"by request {by.id}")
+
+    def close(self, move: Move, state: str, reason: str = "") -> None:
+        """End a move and answer its request, if it came from one; again if the store fails."""
+        if not move.is_open:
+            return
+        move.end(state, reason)
         if move.id in self.moves:
-            self._unanswered[move.id] = answer
+            told = move.report.to_json() if state == "done" else {}
+            self._unanswered[move.id] = Answer(state, reason, told)
             self.write_answers()
 
     def write_answers(self) -> None:

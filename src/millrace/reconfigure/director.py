@@ -14,41 +14,32 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from millrace import clock
-from millrace.errors import (
-    MillraceError,
-    UsageError,
-)
+from millrace.errors import MillraceError, UsageError
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
-from millrace.reconfigure.checking import (
-    check_executor,
-    check_request,
-    nowhere_else,
-    operators_of,
-)
+from millrace.reconfigure.checking import check_request, operators_of
 from millrace.reconfigure.cluster import Cluster, DirectorOptions
-from millrace.reconfigure.desk import KEPT_MOVES, Desk
-from millrace.reconfigure.followers import Followed, Followers, Wanted
-from millrace.reconfigure.moves import Move, MoveReport, Progress, report
-from millrace.reconfigure.planner import Plan, Slot, plan, relocate
-from millrace.reconfigure.requests import Answer, Request, Requests
+from millrace.reconfigure.desk import Desk
+from millrace.reconfigure.errands import Errands
+from millrace.reconfigure.followers import Followed
+from millrace.reconfigure.moves import Move, Progress
+from millrace.reconfigure.places import Places
+from millrace.reconfigure.records import Records
+from millrace.reconfigure.requests import Request, Requests
 from millrace.reconfigure.rounds import Rounds
-from millrace.reconfigure.slots import Executor, choose_slots, standbys, surviving_slots
+from millrace.reconfigure.slots import Executor
 from millrace.reconfigure.staffing import Staff
 from millrace.reconfigure.strategies import View, next_step
 
 _log = logging.getLogger("millrace")
 
 ATTEMPTS = 3
-SAMPLE = 20
-"""Epochs before and after a move that its report speaks of."""
-FADING = 0.2
-"""The weight of the newest epoch in the load of a key group."""
 
 
 class Director:
@@ -65,31 +56,16 @@ class Director:
         self._cluster = cluster
         self._local = cluster.is_local
         self._options = options
+        self._places = Places(cluster.alive(), assignments)
+        self._errands = Errands(self._places)
         self._desk = Desk(requests, run)
         self._staff = Staff(cluster, options)
         self._rounds = Rounds(cluster, options)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._alive: tuple[Executor, ...] = cluster.alive()
-        self._drained: set[str] = set()
-        self._parallelism = {name: a.shards for name, a in assignments.items()}
-        self._assignments = {name: self._settled(a) for name, a in assignments.items()}
-        self._load = {name: np.zeros(a.key_groups) for name, a in assignments.items()}
         self._version = Epoch(0)
-        self._followers = Followers()
-        self._known: frozenset[str] = frozenset()
-        self._cold: set[str] = set()
-        """Executors that have not run anything of ours: their first task takes seconds."""
-        self._standing: dict[OperatorName, dict[str, tuple[int, ...]]] = {}
-        self._behind: dict[OperatorName, tuple[int, ...]] = {}
         self._current: Progress | None = None
-        self._past: dict[str, Progress] = {}
-        self._queue: list[Request] = []
-        self._sound: object = None
-        """What was looked at last and needed no healing."""
-        self._stood: object = None
-        """What the standbys were last chosen for."""
-        self._seconds: list[float] = []
+        self._records = Records()
         self._closed = False
         self.restart: Callable[[], None] | None = None
         """Stops the query and starts it again; set by whoever can."""
@@ -120,22 +96,21 @@ class Director:
         self, version: Epoch
     ) -> tuple[dict[OperatorName, Assignment], tuple[Executor, ...]]:
         """Choose the next epoch's assignments; with the executors they were chosen for."""
-        if not self._local:
-            self._alive = self._cluster.alive()
+        places = self._places
+        alive = places.alive if self._local else self._cluster.alive()
         with self._lock:
             self._version = version
-            self._notice()
-            self._recover()
+            self._notice(alive)
             self._next_request()
-            if self._current is None:
+            if self._current is None and not places.is_sound():
                 self._heal()
-            waiting = self._by_executor(self._advance(version))
+            waiting = self._errands.of_owners(self._advance(version))
         found = self._rounds.before(waiting, version)
         with self._changed:
             self._note(found)
-            self._refresh_standbys()
+            places.choose_standbys(self._options.standby)
             self._changed.notify_all()
-            return dict(self._assignments), self._alive
+            return dict(places.assignments), places.alive
 
     def after_epoch(
         self,
@@ -146,22 +121,11 @@ class Director:
         """Take note of a committed epoch: how long it took, and each key group's rows."""
         with self._changed:
             self._version = epoch
-            for name, counts in rows.items():
-                self._load[name] += FADING * (counts - self._load[name])
-            self._seconds.append(seconds)
-            del self._seconds[: -10 * SAMPLE]
+            self._places.add_load(rows)
             progress = self._current
-            if progress is not None:
-                progress.during.append(seconds)
-                if progress.first_epoch is None:
-                    progress.first_epoch = epoch
-                progress.last_epoch = epoch
-                progress.seconds = clock.stopwatch() - progress.started
-                if progress.flipped and not self._left_behind():
-                    self._finish(progress, "done")
-            for past in self._past.values():
-                if past is not progress and len(past.after) < SAMPLE:
-                    past.after.append(seconds)
+            self._records.add(epoch, seconds, progress)
+            if progress is not None and progress.flipped and not self._errands.are_left:
+                self._finish(progress, "done")
             self._changed.notify_all()
 
     def adopt(self) -> None:
@@ -172,7 +136,7 @@ class Director:
             if (
                 progress is not None
                 and progress.move.strategy == "restart"
-                and self._fits(progress)
+                and self._places.fits(progress.plans)
             ):
                 for name, planned in list(progress.plans.items()):
                     self._flip(progress, name, planned.target)
@@ -192,16 +156,6 @@ class Director:
             return self._desk.moves[request.id]
 
     @property
-    def _busy(self) -> set[str]:
-        """Executors that have shards."""
-        return {name for a in self._assignments.values() for name in a.executors}
-
-    @property
-    def _shards(self) -> int:
-        """The most shards that an operator is to have."""
-        return max(self._parallelism.values())
-
-    @property
     def under_way(self) -> Move | None:
         """The move that is being carried out."""
         with self._lock:
@@ -209,7 +163,7 @@ class Director:
 
     def assignments(self) -> dict[OperatorName, Assignment]:
         with self._lock:
-            return dict(self._assignments)
+            return dict(self._places.assignments)
 
     def wanted(self) -> dict[OperatorName, int]:
         """Operators that lack executors for the shards they are to have, and how many those are.
@@ -219,11 +173,7 @@ class Director:
         with self._lock:
             if self._current is not None and self._current.move.kind == "rescale":
                 return {}
-            return {
-                name: shards
-                for name, shards in self._parallelism.items()
-                if shards != self._assignments[name].shards
-            }
+            return self._places.short()
 
     def executors(self) -> tuple[Executor, ...]:
         return self._cluster.alive()
@@ -243,21 +193,25 @@ class Director:
         if request.id in self._desk.moves:
             return
         strategy = str(request.details.get("strategy", "live"))
-        move = Move(request.id, request.kind, strategy, request.details, self._report, self._cancel)
+        move = self._move(request.id, request.kind, strategy, request.details)
         self._desk.moves[request.id] = move
         try:
             self._check(request.kind, request.details)
         except MillraceError as error:
-            self._close_request(move, "refused", str(error))
+            self._desk.close(move, "refused", str(error))
             return
         if request.kind == "cancel":
             self._cancel(self._desk.moves[str(request.details["request"])])
-            self._close_request(move, "done")
+            self._desk.close(move, "done")
             return
-        self._queue.append(request)
+        self._desk.queue.append(move)
+
+    def _move(self, id_: str, kind: str, strategy: str, details: dict[str, Any]) -> Move:
+        return Move(id_, kind, strategy, details, self._records.report, self._cancel)
 
     def _check(self, kind: str, details: Mapping[str, object]) -> None:
-        check_request(kind, details, self._assignments, self._cluster.alive(), self._drained)
+        places = self._places
+        check_request(kind, details, places.assignments, self._cluster.alive(), places.drained)
         if kind == "cancel":
             found = self._desk.moves.get(str(details.get("request")))
             if found is None or not found.is_open:
@@ -268,88 +222,64 @@ class Director:
 
     def _next_request(self) -> None:
         """The newest request wins; those before it are superseded."""
-        if not self._queue:
+        newest = self._desk.newest()
+        if newest is None:
             return
-        *older, newest = self._queue
-        self._queue = []
-        for request in older:
-            self._supersede(self._desk.moves[request.id], newest.id)
         if self._current is not None:
-            self._supersede(self._current.move, newest.id)
+            self._desk.supersede(self._current.move, newest)
             self._abandon(self._current)
-        self._begin(self._desk.moves[newest.id])
-
-    def _supersede(self, move: Move, by: str) -> None:
-        self._close_request(move, "superseded", f"by request {by}")
+        self._begin(newest)
 
     def _cancel(self, move: Move) -> None:
         with self._lock:
-            self._queue = [r for r in self._queue if r.id != move.id]
+            if move in self._desk.queue:
+                self._desk.queue.remove(move)
             if self._current is not None and self._current.move is move:
                 self._abandon(self._current)
-                self._open_again(move)
-            self._close_request(move, "cancelled", "as asked")
-
-    def _close_request(self, move: Move, state: str, reason: str = "") -> None:
-        if not move.is_open:
-            return
-        move.end(state, reason)
-        told = self._report(move).to_json() if state == "done" else {}
-        self._desk.answer(move, Answer(state, reason, told))
+                self._places.open_again(move)
+            self._desk.close(move, "cancelled", "as asked")
 
     # A move under way.
 
     def _begin(self, move: Move) -> None:
-        details = move.details
-        before = dict(self._parallelism)
+        places = self._places
+        before = dict(places.parallelism)
+        places.want(move)
         if move.kind == "rescale":
-            for name in operators_of(details, self._assignments):
-                self._parallelism[name] = int(details["parallelism"])
-            self._staff.ask(self._alive, self._shards)
-        elif move.kind == "drain":
-            self._drained.add(str(details["executor"]))
-        elif move.kind == "undrain":
-            self._drained.discard(str(details["executor"]))
+            self._staff.ask(places.alive, places.shards)
         move.state = "moving"
-        progress = Progress(move, clock.stopwatch(), self._seconds[-SAMPLE:], before)
-        self._current = progress
-        self._past[move.id] = progress
-        for old in list(self._past)[:-KEPT_MOVES]:
-            del self._past[old]
+        self._current = self._records.begin(move, before)
 
     def _drop(self) -> None:
         self._current = None
-        self._behind = {}
+        self._errands.behind = {}
 
     def _abandon(self, progress: Progress) -> None:
         """What has moved stays; where nothing has, what was wanted before is wanted again."""
         moved = {name for name, _ in progress.moved}
         if progress.move.kind == "rescale":
             for name, before in progress.parallelism.items():
-                now = self._assignments[name].shards
-                self._parallelism[name] = now if name in moved else before
+                now = self._places.assignments[name].shards
+                self._places.parallelism[name] = now if name in moved else before
         self._drop()
-
-    def _open_again(self, move: Move) -> None:
-        """A drain that is not going to happen leaves its executor as it was."""
-        if move.kind == "drain":
-            self._drained.discard(str(move.details["executor"]))
 
     def _finish(self, progress: Progress, state: str, reason: str = "") -> None:
         progress.seconds = clock.stopwatch() - progress.started
         if state == "done":
             if progress.move.kind == "move":
                 # It may have opened or closed a shard, and that is not to be healed.
+                wanted = self._places.parallelism
                 for name, (old, new) in progress.shards.items():
                     operator = OperatorName(name)
-                    self._parallelism[operator] = max(1, self._parallelism[operator] + new - old)
+                    wanted[operator] = max(1, wanted[operator] + new - old)
             self._drop()
         else:
             self._abandon(progress)
-            self._open_again(progress.move)
-        self._close_request(progress.move, state, reason)
+            self._places.open_again(progress.move)
+        self._desk.close(progress.move, state, reason)
         if state == "done":
-            self._staff.dismiss(self._alive, self._busy, self._shards)
+            places = self._places
+            self._staff.dismiss(places.alive, places.busy, places.shards)
 
     def _advance(self, version: Epoch) -> dict[OperatorName, tuple[int, ...]]:
         """One step of the move under way; key groups that the epoch must wait for."""
@@ -363,10 +293,10 @@ class Director:
         done = True
         for name, planned in list(progress.plans.items()):
             followed = {
-                group: self._followers.at(name, planned.destination(group), group)
+                group: self._errands.followers.at(name, planned.destination(group), group)
                 for group in planned.moved
             }
-            view = View(version, planned, followed, self._load[name])
+            view = View(version, planned, followed, self._places.load[name])
             step = next_step(progress.move.strategy, view)
             if step.restart and planned.moved:
                 self.restarting.set()
@@ -378,204 +308,65 @@ class Director:
                 waiting[name] = step.before
             if step.behind:
                 behind[name] = step.behind
-            if step.assignment != self._assignments[name]:
+            if step.assignment != self._places.assignments[name]:
                 self._flip(progress, name, step.assignment)
-        self._behind = behind
+        self._errands.behind = behind
         progress.flipped = done
         return waiting
 
     def _flip(self, progress: Progress, name: OperatorName, assignment: Assignment) -> None:
-        planned = progress.plans[name]
-        if assignment == planned.target:
-            changed = frozenset(planned.moved)
-        else:
-            # On the way to the target the shards that were there keep their numbers.
-            changed = frozenset(
-                g for g in planned.moved if planned.current.owners[g] != assignment.owners[g]
-            )
-        progress.moved |= {(name, group) for group in changed}
-        progress.plans[name] = planned.after(changed)
-        self._assignments[name] = assignment
+        progress.flip(name, assignment)
+        self._places.assignments[name] = assignment
 
     def _plan(self, progress: Progress) -> bool:
         """Make plans, or make them anew if they no longer fit; False if it is too early."""
-        if self._fits(progress):
+        places, move = self._places, progress.move
+        if places.fits(progress.plans):
             return True
-        move = progress.move
-        enough = self._staff.suffices(self._alive, self._shards, progress.started)
+        enough = self._staff.suffices(places.alive, places.shards, progress.started)
         if move.kind == "rescale" and not enough:
             return False
         try:
-            progress.plans = {
-                name: self._plan_operator(move, name)
-                for name in operators_of(move.details, self._assignments)
-            }
+            names = operators_of(move.details, places.assignments)
+            progress.take({name: places.plan(move, name) for name in names})
         except UsageError as error:
             self._finish(progress, "refused", str(error))
             return False
-        for name, planned in progress.plans.items():
-            old = progress.shards.get(name, (planned.current.shards, 0))[0]
-            progress.shards[name] = (old, planned.target.shards)
         return True
-
-    def _fits(self, progress: Progress) -> bool:
-        """Whether there are plans, and they are for how things are now."""
-        alive = {e.name for e in self._alive}
-        return bool(progress.plans) and all(
-            planned.current == self._assignments[name]
-            and {e for e in planned.target.executors if e} <= alive
-            for name, planned in progress.plans.items()
-        )
-
-    def _plan_operator(self, move: Move, name: OperatorName) -> Plan:
-        current = self._assignments[name]
-        if move.kind == "move":
-            to = str(move.details["to"])
-            check_executor(to, self._alive)
-            owners = [current.executor_of(shard) for shard in current.owners]
-            groups = [g for g in move.details["key_groups"] if owners[g] != to]
-            counts = np.bincount(current.owners, minlength=current.shards)
-            there = [s for s in range(current.shards) if current.executor_of(s) == to]
-            keeps = min(there, key=lambda s: counts[s]) if there else None
-            return relocate(current, groups, Slot(to, keeps=keeps))
-        if move.kind == "drain" and self._drained >= {e.name for e in self._alive}:
-            raise UsageError(nowhere_else(move.details["executor"]))
-        slots = choose_slots(current, self._parallelism[name], self._alive, self._drained)
-        return plan(current, slots, self._load[name], self._standing.get(name))
-
-    def _by_executor(self, waiting: Mapping[OperatorName, tuple[int, ...]]) -> Wanted:
-        found: dict[str, dict[OperatorName, list[int]]] = {}
-        for name, groups in waiting.items():
-            for group in groups:
-                found.setdefault(self._owner(name, group), {}).setdefault(name, []).append(group)
-        return found
-
-    def _left_behind(self) -> bool:
-        """Whether `lazy` still has something to fetch."""
-        return any(
-            self._followers.at(name, self._owner(name, group), group) < 0
-            for name, groups in self._behind.items()
-            for group in groups
-        )
-
-    def _owner(self, name: OperatorName, group: int) -> str:
-        assignment = self._assignments[name]
-        return assignment.executor_of(assignment.owners[group])
 
     # Executors that come and go.
 
-    def _settled(self, assignment: Assignment) -> Assignment:
-        """An assignment of an earlier run, or a new one, on the executors there are now."""
-        bare = assignment.placed(())
-        slots = choose_slots(bare, bare.shards, self._alive, self._drained)
-        return bare.placed(tuple(slot.executor for slot in slots))
-
-    def _notice(self) -> None:
-        """Take note of who has come and gone."""
-        alive = {e.name for e in self._alive}
-        self._followers.keep(alive)
-        self._drained &= alive
-        if not self._local:
-            self._cold = (self._cold | (alive - self._known - self._busy)) & alive
-            self._known = frozenset(alive)
-
-    def _recover(self) -> None:
-        """Spread the key groups of lost executors over those that are left, at once."""
-        alive = {e.name for e in self._alive}
-        for name, current in self._assignments.items():
-            if not current.executors:
-                if self._alive:
-                    self._assignments[name] = self._settled(current)
-                continue
-            if set(current.executors) <= alive:
-                continue
-            slots = surviving_slots(current, self._alive)
-            if not slots:
-                self._assignments[name] = self._settled(current)
-                continue
-            planned = plan(
-                current, slots, self._load[name], self._standing.get(name), only_homeless=True
-            )
-            _log.warning(
-                "%s: executors %s are gone; their %d key groups of %r go to %d others",
-                self._desk.url,
-                ", ".join(sorted(set(current.executors) - alive)),
-                len(planned.moved),
-                name,
-                len(slots),
-            )
-            self._assignments[name] = planned.target
-            if self._current is not None:
-                self._current.plans = {}
-                if not self._current.flipped:
-                    self._behind = {}
+    def _notice(self, alive: tuple[Executor, ...]) -> None:
+        """Take note of who has come and gone; what the lost had goes to the others at once."""
+        places, progress = self._places, self._current
+        places.alive = alive
+        places.drained &= places.names
+        self._errands.notice(warm_up=not self._local)
+        if places.recover(self._desk.url) and progress is not None:
+            progress.plans = {}
+            if not progress.flipped:
+                self._errands.behind = {}
 
     def _heal(self) -> None:
-        """Go back to the wanted parallelism once there are executors for it, and spread shards that
-        are crowded on some while others have none."""
-        now = (self._alive, set(self._drained), dict(self._parallelism), dict(self._assignments))
-        if now == self._sound:
-            return
-        cores = sum(e.cores for e in self._alive if e.name not in self._drained)
-        for name, wanted in self._parallelism.items():
-            current = self._assignments[name]
-            shards = max(current.shards, min(wanted, cores))
-            slots = choose_slots(current, shards, self._alive, self._drained)
-            if self._alive and any(slot.keeps is None for slot in slots):
-                break
-        else:
-            self._sound = now
-            return
-        move = Move(clock.fresh_id()[:8], "recovery", "live", {}, self._report, self._cancel)
-        self._begin(move)
+        """Go back to the wanted parallelism now that there are executors for it, and spread shards
+        that are crowded on some while others have none."""
+        self._begin(self._move(clock.fresh_id()[:8], "recovery", "live", {}))
 
     # Following.
-
-    def _refresh_standbys(self) -> None:
-        if not self._options.standby or len(self._alive) < 2:
-            self._standing = {}
-            self._stood = None
-            return
-        now = (self._alive, set(self._drained), dict(self._assignments))
-        if now == self._stood:
-            return
-        self._stood = now
-        usable = [e for e in self._alive if e.name not in self._drained]
-        self._standing = {
-            name: standbys(a, usable, self._options.standby)
-            for name, a in self._assignments.items()
-        }
-
-    def _wanted(self) -> Wanted:
-        """Who has to follow what to be up to date."""
-        asked: list[tuple[OperatorName, str, int]] = []
-        progress = self._current
-        for name, groups in self._behind.items():
-            for group in groups:
-                if progress is not None and not progress.flipped:
-                    asked.append((name, progress.plans[name].destination(group), group))
-                elif self._followers.at(name, self._owner(name, group), group) < 0:
-                    # After a lazy flip the owner follows by itself, once it has the pages.
-                    asked.append((name, self._owner(name, group), group))
-        for name, standing in self._standing.items():
-            asked += [(name, executor, g) for executor, mine in standing.items() for g in mine]
-        found = self._followers.stale(asked, self._version)
-        for executor in self._cold:
-            # With nothing to follow: what counts is that it has been asked once.
-            found.setdefault(executor, {})
-        return found
 
     def has_work(self) -> bool:
         """Whether `follow_once` would do something."""
         with self._lock:
-            return bool(self._wanted())
+            return bool(self._errands.wanted(self._current, self._version))
 
     def follow_once(self) -> float:
         """One round of following in the background; for how long to let others go first."""
         with self._lock:
-            wanted, version = self._wanted(), self._version
-            targets = {name: planned.target for name, planned in self._targets().items()}
-            busy = self._busy
+            progress, version = self._current, self._version
+            wanted = self._errands.wanted(progress, version)
+            plans = progress.plans if progress is not None and not progress.flipped else {}
+            targets = {name: planned.target for name, planned in plans.items()}
+            busy = self._places.busy
         if not wanted or self._closed:
             return 0.0
         started = clock.stopwatch()
@@ -583,20 +374,16 @@ class Director:
         found = self._rounds.behind(wanted, version, busy)
         with self._lock:
             self._note(found)
-            self._cold -= wanted.keys()
+            self._errands.warmed(wanted)
             if self._current is not None:
                 self._current.failures = 0
         read = sum(part.bytes for part in found)
         pace = read / self._options.follow_bytes_per_second
         return max(0.0, pace - (clock.stopwatch() - started))
 
-    def _targets(self) -> dict[OperatorName, Plan]:
-        progress = self._current
-        return progress.plans if progress is not None and not progress.flipped else {}
-
     def _note(self, found: Iterable[Followed]) -> None:
         for part in found:
-            self._followers.note(part)
+            self._errands.followers.note(part)
             if self._current is not None:
                 self._current.bytes += part.bytes
 
@@ -612,6 +399,3 @@ class Director:
                     # After a lazy flip it is carried out: the owners fetch what they touch.
                     state = "done" if progress.flipped else "refused"
                     self._finish(progress, state, f"following failed {ATTEMPTS} times: {reason}")
-
-    def _report(self, move: Move) -> MoveReport:
-        return report(move, self._past.get(move.id))

@@ -10,10 +10,13 @@ from typing import Any
 
 from millrace.errors import MoveError
 from millrace.ids import OperatorName
+from millrace.keygroups import Assignment
 from millrace.reconfigure.planner import Plan
 
 OPEN = ("waiting", "moving")
 FINAL = ("done", "refused", "superseded", "cancelled")
+KEPT_MOVES = 200
+"""Moves that have ended are forgotten beyond so many."""
 
 
 @dataclass(frozen=True)
@@ -164,26 +167,22 @@ class Progress:
     flipped: bool = False
     """Whether all that moves has its new owner."""
 
+    def take(self, plans: dict[OperatorName, Plan]) -> None:
+        """Go on by other plans, which are for how things are now."""
+        self.plans = plans
+        for name, planned in plans.items():
+            old = self.shards.get(name, (planned.current.shards, 0))[0]
+            self.shards[name] = (old, planned.target.shards)
 
-def report(move: Move, progress: Progress | None) -> MoveReport:
-    """What a move has done so far; without progress, nothing."""
-    if progress is None:
-        return MoveReport(
-            move.kind, move.strategy, move.state, move.reason, 0, 0, 0.0, 0, None, None
-        )
-    return MoveReport(
-        kind=move.kind,
-        strategy=move.strategy,
-        state=move.state,
-        reason=move.reason,
-        key_groups=len(progress.moved),
-        bytes=progress.bytes,
-        seconds=progress.seconds,
-        epochs=len(progress.during),
-        first_epoch=progress.first_epoch,
-        last_epoch=progress.last_epoch,
-        shards=progress.shards,
-        before=Latency.of(progress.before),
-        during=Latency.of(progress.during),
-        after=Latency.of(progress.after),
-    )
+    def flip(self, name: OperatorName, assignment: Assignment) -> None:
+        """Some key groups of an operator have changed hands."""
+        planned = self.plans[name]
+        if assignment == planned.target:
+            changed = frozenset(planned.moved)
+        else:
+            # On the way to the target the shards that were there keep their numbers.
+            changed = frozenset(
+                g for g in planned.moved if planned.current.owners[g] != assignment.owners[g]
+            )
+        self.moved |= {(name, group) for group in changed}
+        self.plans[name] = planned.after(changed)
