@@ -87,6 +87,9 @@ KEPT_TEMPLATES = 4
 COLLECT_EVERY = 16
 """Old files are collected every so many epochs."""
 
+STOP_MS = 10_000
+"""How long a batch that comes while the query is being stopped waits for the stop."""
+
 
 @dataclass(frozen=True)
 class _Layout:
@@ -140,6 +143,7 @@ class EpochRunner:
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """What Spark calls for every micro-batch."""
         if self.stopping:
+            _await_stop(df.sparkSession)
             raise StoppingError("the query is being stopped; this batch runs after its next start.")
         with self.running:
             try:
@@ -386,3 +390,13 @@ class EpochRunner:
     def _remember(self, report: EpochReport) -> None:
         self.reports.append(report)
         del self.reports[:-1000]
+
+
+def _await_stop(spark: SparkSession) -> None:
+    """Sleep on the stream's own thread until the stop interrupts it.
+
+    Of a query that was stopped, Spark takes an interruption for what it is; any other error it
+    would log as the query's failure.
+    """
+    jvm: Any = spark._jvm
+    jvm.java.lang.Thread.sleep(STOP_MS)
