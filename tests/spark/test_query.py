@@ -15,6 +15,7 @@ from tests import processes
 from tests.spark import cluster_program, support
 
 import millrace as mr
+from millrace import clock
 from millrace.errors import QueryStoppedError, UnknownEpochError, UnknownOperatorError
 
 READ = """
@@ -95,6 +96,22 @@ def test_the_life_of_a_query(spark: SparkSession, folder: support.Folder, tmp_pa
         query.process_all_available()
     after = [{"k": "a", "n": 3}, {"k": "b", "n": 1}, {"k": None, "n": 1}]
     assert read_elsewhere(location) == [2, after]
+
+
+def test_a_batch_that_comes_during_a_stop_is_no_failure(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    counts = mr.stream(source).key_by("value").aggregate(n=mr.count(), name="t")
+    query = counts.to("noop").start(str(tmp_path / "l"), parallelism=1)
+    while query.epoch < 1:
+        clock.sleep(0.05)
+    # As in `stop`, but Spark has time to hand over the next batch.
+    query._runner.stopping = True
+    clock.sleep(1)
+    query.stop()
+    assert query.spark_query.exception() is None
+    assert query.exception() is None
 
 
 def test_available_now_processes_what_is_there_and_ends(

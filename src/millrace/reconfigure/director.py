@@ -103,7 +103,7 @@ class Director:
             self._notice(alive)
             self._next_request()
             if self._current is None and not places.is_sound():
-                self._heal()
+                self._begin(self._move(clock.fresh_id()[:8], "recovery", "live", {}))
             waiting = self._errands.of_owners(self._advance(version))
         found = self._rounds.before(waiting, version)
         with self._changed:
@@ -346,11 +346,6 @@ class Director:
             progress.plans = {}
             if not progress.flipped:
                 self._errands.behind = {}
-
-    def _heal(self) -> None:
-        """Go back to the wanted parallelism now that there are executors for it, and spread shards
-        that are crowded on some while others have none."""
-        self._begin(self._move(clock.fresh_id()[:8], "recovery", "live", {}))
 
     # Following.
 

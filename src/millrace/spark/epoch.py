@@ -13,7 +13,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,42 +34,11 @@ from millrace.spark.background import Background
 from millrace.spark.executors import SparkCluster, places
 from millrace.spark.outputs import sent_schema
 from millrace.spark.pipeline import Pipeline
-from millrace.spark.report import ReportParam, ShardReport
+from millrace.spark.report import EpochReport, OperatorReport, ReportParam, ShardReport
 from millrace.spark.session import BATCH_SETTINGS
 from millrace.spark.shard import ShardTask, encode_moment, shard_function
 from millrace.spark.steps import Exchange, OperatorStep
 from millrace.spark.template import PlanTemplate, at_moment, is_bare
-
-
-@dataclass(frozen=True)
-class EpochReport:
-    """What one epoch did."""
-
-    epoch: Epoch
-    batch_id: int
-    seconds: float
-    phases: dict[str, float]
-    operators: dict[OperatorName, OperatorReport]
-    watermark_ms: int | None
-
-
-@dataclass(frozen=True)
-class OperatorReport:
-    """What one epoch did to one operator, in Spark's names where Spark has them."""
-
-    shards: int
-    input_rows: int
-    num_rows_updated: int
-    num_rows_total: int
-    bytes_written: int
-    merged_rows: int
-    heap_bytes: int
-    executors: list[str]
-    """Where each shard ran."""
-    counters: dict[str, int] = field(default_factory=dict)
-    """What the operator counts itself, such as late rows."""
-    shard_seconds: dict[str, float] = field(default_factory=dict)
-    """The slowest shard's time in each phase."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +207,10 @@ class EpochRunner:
                 batch_id,
                 seconds,
                 phases,
-                {op.name: self._operator_report(op.name, reports) for op in self._operators},
+                {
+                    name: OperatorReport.of(shards, self.trail.operator(name).rows)
+                    for name, shards in reports.items()
+                },
                 watermark,
             )
         )
@@ -366,26 +338,6 @@ class EpochRunner:
                 for group, count in report.group_rows.items():
                     rows[group] += count
         return found
-
-    def _operator_report(
-        self, name: OperatorName, reports: dict[OperatorName, dict[Shard, ShardReport]]
-    ) -> OperatorReport:
-        mine = list(reports[name].values())
-        written = [w for r in mine for w in r.tables.values()]
-        phases = sorted({phase for r in mine for phase in r.seconds})
-        counters = sorted({counter for r in mine for counter in r.counters})
-        return OperatorReport(
-            shards=len(mine),
-            input_rows=sum(r.input_rows for r in mine),
-            num_rows_updated=sum(r.tables[MAIN].changed_rows for r in mine if MAIN in r.tables),
-            num_rows_total=self.trail.operator(name).rows,
-            bytes_written=sum(w.segment.bytes for w in written),
-            merged_rows=sum(w.merged_rows for w in written),
-            heap_bytes=max(r.heap_bytes for r in mine),
-            executors=[reports[name][shard].executor for shard in sorted(reports[name])],
-            counters={c: sum(r.counters.get(c, 0) for r in mine) for c in counters},
-            shard_seconds={p: max(r.seconds.get(p, 0.0) for r in mine) for p in phases},
-        )
 
     def _remember(self, report: EpochReport) -> None:
         self.reports.append(report)

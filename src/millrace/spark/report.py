@@ -1,13 +1,19 @@
-"""What a shard tells the driver: its segments, its counts, its times. Carried by an accumulator."""
+"""What a shard tells the driver, and what the driver makes of it.
+
+A shard's report has its segments, its counts and its times, and is carried by an accumulator. An
+epoch's is what `query.progress()` shows.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.accumulators import AccumulatorParam
 
 from millrace.ids import Epoch, OperatorName, Shard
 from millrace.log.segment import SegmentEntry
+from millrace.operators.operator import MAIN
 
 
 @dataclass(frozen=True)
@@ -49,3 +55,54 @@ class ReportParam(AccumulatorParam[list[ShardReport]]):
     def addInPlace(self, value1: list[ShardReport], value2: list[ShardReport]) -> list[ShardReport]:
         value1.extend(value2)
         return value1
+
+
+@dataclass(frozen=True)
+class OperatorReport:
+    """What one epoch did to one operator, in Spark's names where Spark has them."""
+
+    shards: int
+    input_rows: int
+    num_rows_updated: int
+    num_rows_total: int
+    bytes_written: int
+    merged_rows: int
+    heap_bytes: int
+    executors: list[str]
+    """Where each shard ran."""
+    counters: dict[str, int] = field(default_factory=dict)
+    """What the operator counts itself, such as late rows."""
+    shard_seconds: dict[str, float] = field(default_factory=dict)
+    """The slowest shard's time in each phase."""
+
+    @staticmethod
+    def of(shards: Mapping[Shard, ShardReport], total_rows: int) -> OperatorReport:
+        """The sum of all shards; `total_rows` is what the state has after the epoch."""
+        mine = [shards[shard] for shard in sorted(shards)]
+        written = [w for r in mine for w in r.tables.values()]
+        phases = sorted({phase for r in mine for phase in r.seconds})
+        counters = sorted({counter for r in mine for counter in r.counters})
+        return OperatorReport(
+            shards=len(mine),
+            input_rows=sum(r.input_rows for r in mine),
+            num_rows_updated=sum(r.tables[MAIN].changed_rows for r in mine if MAIN in r.tables),
+            num_rows_total=total_rows,
+            bytes_written=sum(w.segment.bytes for w in written),
+            merged_rows=sum(w.merged_rows for w in written),
+            heap_bytes=max(r.heap_bytes for r in mine),
+            executors=[r.executor for r in mine],
+            counters={c: sum(r.counters.get(c, 0) for r in mine) for c in counters},
+            shard_seconds={p: max(r.seconds.get(p, 0.0) for r in mine) for p in phases},
+        )
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What one epoch did."""
+
+    epoch: Epoch
+    batch_id: int
+    seconds: float
+    phases: dict[str, float]
+    operators: dict[OperatorName, OperatorReport]
+    watermark_ms: int | None
