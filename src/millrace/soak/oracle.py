@@ -40,14 +40,14 @@ class Verdict:
 
 def check(location: Path, sinks: Path) -> Verdict:
     """Compare everything."""
-    reader = mr.open(str(location))
-    batches = 0 if reader.batch_id is None else reader.batch_id + 1
-    check = _Check(reader, location, sinks, batches)
-    check.totals()
-    check.visits()
-    check.windows()
-    check.files()
-    return Verdict(batches, batches * w.ROWS, check.compared, check.mismatches)
+    with mr.open(str(location)) as reader, duckdb.connect(":memory:") as db:
+        batches = 0 if reader.batch_id is None else reader.batch_id + 1
+        check = _Check(db, reader, location, sinks, batches)
+        check.totals()
+        check.visits()
+        check.windows()
+        check.files()
+        return Verdict(batches, batches * w.ROWS, check.compared, check.mismatches)
 
 
 def batch_times(location: Path, batches: int) -> list[int]:
@@ -61,14 +61,21 @@ def batch_times(location: Path, batches: int) -> list[int]:
 
 
 class _Check:
-    def __init__(self, reader: mr.Reader, location: Path, sinks: Path, batches: int) -> None:
+    def __init__(
+        self,
+        db: duckdb.DuckDBPyConnection,
+        reader: mr.Reader,
+        location: Path,
+        sinks: Path,
+        batches: int,
+    ) -> None:
+        self._db = db
         self._reader = reader
         self._location = location
         self._sinks = sinks
         self._batches = batches
         self.compared: dict[str, int] = {}
         self.mismatches: list[str] = []
-        self._db = duckdb.connect(":memory:")
         self._query(
             f"""create table input as
             select value, value // {w.ROWS} as batch, {w.ID} as id, {w.KEY} as k,
