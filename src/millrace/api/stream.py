@@ -350,7 +350,7 @@ class Sinked:
         """Start the query, new or from where the location left off.
 
         - `parallelism`: shards per operator, or a dict by operator; may differ at every start, and
-          while the query runs. Default: what the last epoch had, at first Spark's.
+          while the query runs. Default: what it was last told to have, at first Spark's.
         - `trigger`: `"1 second"` and the like, `"available_now"`, or None: back to back.
         - `key_groups`: a power of two; fixed when a location is first used.
         - `retain_epochs`: how many epochs stay readable.
