@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.spark import support
 
 import millrace as mr
-from millrace.api import query as query_module
+from millrace.api import starting as starting_module
 
 HOUR = 3_600_000
 START = 1_700_000_000_000
@@ -32,7 +32,7 @@ def test_a_clock_that_is_set_back_stands_still(
 ) -> None:
     """What expired while the clock was ahead does not come back, whether swept or not."""
     times = iter([START, START + HOUR, START, START + 10, START + 2 * HOUR])
-    monkeypatch.setattr(query_module._BatchTimes, "__call__", lambda self: (next(times), None))
+    monkeypatch.setattr(starting_module._BatchTimes, "__call__", lambda self: (next(times), None))
     folder = support.Folder(tmp_path / "in", "k long")
     source = spark.readStream.schema(folder.schema).option("maxFilesPerTrigger", 1)
 

@@ -9,37 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace import clock
-from millrace.errors import (
-    FencedError,
-    OperatorSetChangedError,
-    QueryStoppedError,
-    UsageError,
-)
-from millrace.ids import Epoch, OperatorName
-from millrace.keygroups import Assignment, check_key_groups
-from millrace.log import Journal, Trail, open_store
-from millrace.log.layout import IDENTITY, SPARK
-from millrace.log.spark_logs import check_logs, is_interrupted
-from millrace.operators import Operator, check_change
+from millrace.errors import FencedError, QueryStoppedError
+from millrace.ids import Epoch
+from millrace.keygroups import Assignment
 from millrace.reading.reader import Reader, follow_live
 from millrace.reading.views import View, Views
-from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.moves import Move
-from millrace.reconfigure.starting import starting_assignments
-from millrace.spark.bookkeeping import checkpoint_files
-from millrace.spark.broadcast import unite
-from millrace.spark.epoch import EpochRunner, RunnerOptions
+from millrace.spark.epoch import EpochRunner
 from millrace.spark.failures import unwrapped
-from millrace.spark.heartbeat import with_heartbeat
-from millrace.spark.pipeline import Pipeline
-from millrace.spark.session import check_session, check_versions
 
 if TYPE_CHECKING:
     from millrace.ui import Page
+
+_TAKEN = "CONCURRENT_STREAM_LOG_UPDATE"
+"""How Spark calls it that a batch is in its log already."""
 
 
 @dataclass(frozen=True)
@@ -319,157 +305,5 @@ class Query:
         return f"<Query {self.location} {state} epoch={self.epoch}>"
 
 
-def start_query(
-    source: DataFrame,
-    pipeline: Pipeline,
-    location: str,
-    *,
-    parallelism: int | Mapping[str, int] | None,
-    trigger: str | None,
-    key_groups: int,
-    retain_epochs: int,
-    memory: str | int,
-    query_name: str | None,
-    places: DirectorOptions,
-) -> Query:
-    """Check everything, open the location, and hand the query to Spark."""
-    spark = source.sparkSession
-    check_versions()
-    check_session(spark)
-    store = open_store(location)
-    trigger_options = parse_trigger(trigger)
-    options = RunnerOptions(
-        retain_epochs=_positive("retain_epochs", retain_epochs),
-        memory_bytes=parse_bytes(memory),
-        ansi=spark.conf.get("spark.sql.ansi.enabled", "true") == "true",
-    )
-    check_key_groups(key_groups)
-    exists = store.size(IDENTITY) is not None
-    journal = Journal.open(store) if exists else None
-    trail = Trail(key_groups) if journal is None else journal.trail(journal.head())
-    names = [operator.name for operator in pipeline.operators]
-    # Refuse a wrong parallelism before anything is written.
-    default = spark.sparkContext.defaultParallelism
-    assignments = starting_assignments(store.url, trail, names, parallelism, default)
-    if journal is None:
-        journal = Journal.create(store, key_groups)
-    _check_operators(store.url, trail, pipeline.operators)
-    check_logs(store, trail.batch_id)
-    for path in pipeline.paths:
-        path.sink.open(spark, journal.identity.query, path.schema)
-    times = _BatchTimes(spark)
-    runner = EpochRunner(spark, journal, pipeline, assignments, options, places, times)
-    # With every trigger, although a run that ends by itself could do without: Spark refuses to go
-    # on from a checkpoint with another number of sources.
-    beats = any(op.runs_without_rows for op in pipeline.operators)
-    source = unite(source, pipeline.sides)
-    if beats:
-        source = with_heartbeat(source)
-    writer = source.writeStream.foreachBatch(runner).option(
-        "checkpointLocation", f"{store.url}/{SPARK}"
-    )
-    if query_name is not None:
-        writer = writer.queryName(query_name)
-    if trigger_options:
-        writer = writer.trigger(**trigger_options)
-
-    one_batch = beats and bool({"availableNow", "once"} & trigger_options.keys())
-
-    def launch() -> StreamingQuery:
-        with checkpoint_files(spark, store):
-            if one_batch and is_interrupted(store):
-                # Spark's rate source, which beats, has such a run make one batch only. That would
-                # be the one that was interrupted, and nothing of what has come since.
-                try:
-                    writer.start().awaitTermination()
-                except StreamingQueryException as error:
-                    raise unwrapped(runner.failure or error) from error
-            return writer.start()
-
-    return Query(launch, runner, store.url, beats)
-
-
 def _is_idle(sources: list[dict[str, Any]]) -> bool:
     return all(source["startOffset"] == source["endOffset"] for source in sources)
-
-
-class _BatchTimes:
-    """Spark's own times of the batch that is running: both are in its offset log, so a batch that
-    runs again has the same."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def __call__(self) -> tuple[int, int | None]:
-        """Processing time and event-time watermark, in milliseconds."""
-        query_id = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        streams: Any = self._spark._jsparkSession.streams()
-        execution = streams.get(query_id).streamingQuery().lastExecution()
-        times = execution.offsetSeqMetadata()
-        return int(times.batchTimestampMs()), int(times.batchWatermarkMs()) or None
-
-
-def _check_operators(location: str, trail: Trail, operators: Sequence[Operator]) -> None:
-    """Refuse a query that the location's state cannot serve."""
-    if trail.epoch == 0:
-        return
-    before = trail.specs
-    now = {operator.name: operator.spec() for operator in operators}
-    gone = sorted(set(before) - set(now))
-    new = sorted(set(now) - set(before))
-    if gone or new:
-        parts = []
-        if gone:
-            parts.append(f"it no longer has {', '.join(map(repr, gone))}")
-        if new:
-            parts.append(f"it has the new {', '.join(map(repr, new))}")
-        raise OperatorSetChangedError(
-            f"the location {location} belongs to a query with the operators "
-            f"{', '.join(map(repr, sorted(before)))}; in this one, {' and '.join(parts)}. "
-            "Operators are recognised by name=: keep the names, or choose a new checkpointLocation."
-        )
-    for name, spec in now.items():
-        check_change(OperatorName(name), before[name], spec)
-
-
-def parse_trigger(trigger: object) -> dict[str, Any]:
-    """Spark's trigger options for ours."""
-    if trigger is None:
-        return {}
-    text = trigger.strip() if isinstance(trigger, str) else ""
-    if text in ("available_now", "availableNow"):
-        return {"availableNow": True}
-    if text == "once":
-        return {"once": True}
-    if not text[:1].isdigit():
-        raise UsageError(f"trigger={trigger!r}: {_TRIGGERS}")
-    return {"processingTime": trigger}
-
-
-_TAKEN = "CONCURRENT_STREAM_LOG_UPDATE"
-"""How Spark calls it that a batch is in its log already."""
-
-_TRIGGERS = 'use a time such as "1 second", "available_now", or None to run epochs back to back.'
-
-_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-
-
-def parse_bytes(size: str | int) -> int:
-    """`"2 GiB"`, `"512m"` or a number of bytes."""
-    if isinstance(size, int):
-        return _positive("memory", size)
-    text = str(size).strip().lower().removesuffix("ib").removesuffix("b")
-    number = text.rstrip("kmgt").strip()
-    unit = text[len(text.rstrip("kmgt")) :]
-    try:
-        return _positive("memory", int(float(number) * _UNITS[unit]))
-    except (ValueError, KeyError, OverflowError) as error:
-        raise UsageError(
-            f"memory={size!r}: give a size such as '2 GiB', '512m' or a number of bytes."
-        ) from error
-
-
-def _positive(name: str, value: int) -> int:
-    if type(value) is not int or value < 1:
-        raise UsageError(f"{name}={value!r}: it must be a whole number above 0.")
-    return value

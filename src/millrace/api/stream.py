@@ -16,7 +16,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from millrace.api.query import Query, parse_bytes, start_query
+from millrace.api.query import Query
+from millrace.api.starting import parse_bytes, start_query
 from millrace.ddl import parse_schema
 from millrace.errors import (
     DuplicateNameError,
@@ -381,7 +382,7 @@ class Sinked:
                 standby=_natural("standby", standby),
                 elastic=bool(elastic),
                 spare_executors=_natural("spare_executors", spare_executors),
-                follow_bytes_per_second=parse_bytes(follow_rate),
+                follow_bytes_per_second=parse_bytes(follow_rate, "follow_rate"),
             ),
         )
 

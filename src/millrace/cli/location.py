@@ -1,4 +1,4 @@
-"""`millrace check` and `millrace gc`: look after a location's files."""
+"""`millrace check`, `gc` and `repair`: look after a location's files."""
 
 from __future__ import annotations
 

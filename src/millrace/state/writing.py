@@ -1,4 +1,4 @@
-"""What a shard writes of a table in one epoch: its changed rows, and what it merges on the way."""
+"""The segment that a shard writes of a table in one epoch: its changes, merges and runs, swept."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from millrace.api.query import parse_bytes, parse_trigger
+from millrace.api.starting import parse_bytes, parse_trigger
 from millrace.errors import UsageError
 
 
@@ -73,5 +73,6 @@ def test_sizes(size: str | int, expected: int) -> None:
     ],
 )
 def test_what_is_not_a_size(size: Any) -> None:
-    with pytest.raises(UsageError, match="memory="):
-        parse_bytes(size)
+    for name in ("memory", "follow_rate"):
+        with pytest.raises(UsageError, match=f"{name}="):
+            parse_bytes(size, name)
