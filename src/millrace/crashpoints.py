@@ -37,8 +37,6 @@ POINTS = (
 SHARD_POINTS = (AFTER_INPUT, BEFORE_SEGMENT, AFTER_SEGMENT)
 """Where a shard may die, with its worker or its executor, or the driver meanwhile."""
 
-VICTIMS = ("driver", "executor", "worker")
-
 
 def reach(point: str, epoch: int, driver: int | None = None) -> None:
     """Die here if the test says so. A shard passes its driver's process id."""

@@ -1,8 +1,9 @@
-"""Which epoch was the last, and the last at a time."""
+"""Which epoch it is: the last, the last at a time, or that of a Spark batch."""
 
 from __future__ import annotations
 
 import datetime as dt
+from bisect import bisect_right
 
 from millrace.errors import UnknownEpochError, UsageError
 from millrace.ids import Epoch
@@ -22,20 +23,33 @@ def epoch_at(journal: Journal, moment: dt.datetime | str) -> Epoch:
     if not epochs:
         raise no_epoch_yet(journal.store.url)
     # Epochs are committed one after the other, so their times ascend.
-    low, high = 0, len(epochs)
-    while low < high:
-        middle = (low + high) // 2
-        if journal.read(epochs[middle])[0].time_ms <= wanted:
-            low = middle + 1
-        else:
-            high = middle
-    if low == 0:
+    until = bisect_right(epochs, wanted, key=lambda epoch: journal.read(epoch)[0].time_ms)
+    if until == 0:
         first = from_ms(journal.read(epochs[0])[0].time_ms)
         raise UnknownEpochError(
             f"{journal.store.url} has no epoch as of {moment}: the first that is retained, epoch "
             f"{epochs[0]}, was committed at {first.isoformat()}. {journal.retained()}"
         )
-    return epochs[low - 1]
+    return epochs[until - 1]
+
+
+def epoch_of_batch(journal: Journal, batch_id: int) -> Epoch:
+    """The last epoch of a Spark batch."""
+
+    def batch_of(epoch: Epoch) -> int:
+        found = journal.read(epoch)[0].batch_id
+        return -1 if found is None else found
+
+    epochs = journal.epochs()
+    until = bisect_right(epochs, batch_id, key=batch_of)
+    if until and batch_of(epochs[until - 1]) == batch_id:
+        return epochs[until - 1]
+    first = journal.read(epochs[0])[0].batch_id if epochs else None
+    last = journal.read(epochs[-1])[0].batch_id if epochs else None
+    raise UnknownEpochError(
+        f"batch {batch_id} of {journal.store.url} is not there: batches {first} to {last} are "
+        "retained."
+    )
 
 
 def to_ms(moment: dt.datetime | str) -> int:

@@ -37,14 +37,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
-from millrace.errors import StateTypeError, UnknownEpochError, UsageError
+from millrace.errors import StateTypeError, UsageError
 from millrace.ids import Epoch
 from millrace.keygroups import format_ranges, groups_of, parse_ranges
 from millrace.log import Journal, open_store
 from millrace.operators.operator import MAIN
 from millrace.processors.convert import to_arrow
 from millrace.reading.changes import CHANGE, EPOCH, UPSERT
-from millrace.reading.epochs import no_epoch_yet
+from millrace.reading.epochs import epoch_of_batch, no_epoch_yet
 from millrace.reading.reader import Reader, open_location
 from millrace.reading.tables import StateTable, TimerTable, tables
 
@@ -149,27 +149,6 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
     if not text.isdigit():
         raise UsageError(f"option {name}={text!r}: give a whole number.")
     return int(text)
-
-
-def epoch_of_batch(journal: Journal, batch_id: int) -> Epoch:
-    """The last epoch of a Spark batch."""
-    epochs = journal.epochs()
-    low, high = 0, len(epochs)
-    while low < high:
-        middle = (low + high) // 2
-        found = journal.read(epochs[middle])[0].batch_id
-        if found is None or found <= batch_id:
-            low = middle + 1
-        else:
-            high = middle
-    if low and journal.read(epochs[low - 1])[0].batch_id == batch_id:
-        return epochs[low - 1]
-    first = journal.read(epochs[0])[0].batch_id if epochs else None
-    last = journal.read(epochs[-1])[0].batch_id if epochs else None
-    raise UnknownEpochError(
-        f"batch {batch_id} of {journal.store.url} is not there: batches {first} to {last} are "
-        "retained."
-    )
 
 
 class StateSource(DataSource):
