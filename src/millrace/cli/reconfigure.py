@@ -127,6 +127,13 @@ def _await_taken(requests: Requests, request: Request, timeout: float) -> bool:
 def _withdraw(requests: Requests, request: Request, location: str, timeout: float) -> None:
     """Answer it ourselves, unless the query just has."""
     if requests.answer(request.id, Answer("cancelled", "no running query took it")):
+        # A driver first takes a request and then looks for an answer, so one of the two sees the
+        # other; if both do, the driver knows better what it saw first.
+        if requests.is_taken(request.id):
+            raise Failure(
+                f"a query on {location} took the request in the moment in which it was withdrawn. "
+                f"`millrace assignment {location}` shows whether it is carried out all the same."
+            )
         raise Failure(
             f"no query on {location} took the request within {timeout:g} seconds, so it was "
             "withdrawn: the query seems to be stopped. Start it, or add --queue to leave the "

@@ -110,9 +110,11 @@ class Watch:
                 break
             self._trail.advance(manifest, checksum)
             self.history.add(manifest, self._trail)
-        if self._trail.epoch == before and self.journal.head() > before:
-            # It went on so fast that the next one is not retained any more.
-            self._begin(self.journal.head())
+        if self._trail.epoch == before:
+            head = self.journal.head()
+            if head > before:
+                # It went on so fast that the next one is not retained any more.
+                self._begin(head)
         self._operators = operators_now(self._trail)
 
     def _begin(self, epoch: Epoch) -> None:

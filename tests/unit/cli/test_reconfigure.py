@@ -108,6 +108,21 @@ def test_a_stopped_query_leaves_the_request_withdrawn(
     assert len(location.store.list("requests")) == 2
 
 
+def test_a_driver_that_takes_what_is_being_withdrawn_is_told_of(
+    location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Requests.answer
+
+    def late(self: Requests, id_: str, answer: Answer) -> bool:
+        self.take(self.read(id_), "driver")
+        return real(self, id_, answer)
+
+    monkeypatch.setattr(Requests, "answer", late)
+    result = run("rescale", location.store.url, "--parallelism", "3", "--timeout", "0.05")
+    assert result.exit_code == 1
+    assert "in the moment in which it was withdrawn" in " ".join(result.output.split())
+
+
 def test_a_request_can_be_left_for_the_next_start(location: Location) -> None:
     url = location.store.url
     result = run("rescale", url, "--parallelism", "3", "--timeout", "0.05", "--queue")
