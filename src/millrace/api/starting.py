@@ -58,7 +58,7 @@ def start_query(
     check_key_groups(key_groups)
     exists = store.size(IDENTITY) is not None
     journal = Journal.open(store) if exists else None
-    trail = Trail(key_groups) if journal is None else journal.trail(journal.head())
+    trail = Trail(key_groups) if journal is None else journal.newest()
     names = [operator.name for operator in pipeline.operators]
     # Refuse a wrong parallelism before anything is written.
     default = spark.sparkContext.defaultParallelism

@@ -50,7 +50,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def _open(location: str) -> tuple[Requests, Trail, int]:
     with explained():
         journal = Journal.open(open_store(location))
-        return Requests(journal.store), journal.trail(journal.head()), journal.identity.key_groups
+        return Requests(journal.store), journal.newest(), journal.identity.key_groups
 
 
 def _ask(location: str, timeout: float, queue: bool, as_json: bool, kind: str, **body: Any) -> None:

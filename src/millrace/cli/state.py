@@ -159,7 +159,7 @@ def _locations(folder: str) -> list[dict[str, Any]]:
             continue
         url = f"{folder.rstrip('/')}/{name}"
         journal = Journal.open(open_store(url))
-        trail = journal.trail(journal.head())
+        trail = journal.newest()
         found.append(
             {
                 "location": url,

@@ -149,6 +149,17 @@ class Journal:
             ) from error
         return trail
 
+    def newest(self) -> Trail:
+        """What is live at the last committed epoch; before the first, nothing."""
+        while True:
+            head = self.head()
+            try:
+                return self.trail(head)
+            except (UnknownEpochError, CorruptManifestError):
+                if self.head() == head:
+                    raise
+                # Others went on and collected it between the two looks.
+
     def follow(self, trail: Trail, epoch: Epoch) -> None:
         """Bring a trail forward to an epoch."""
         while trail.epoch < epoch:

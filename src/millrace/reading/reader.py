@@ -343,7 +343,7 @@ def _newest(journal: Journal) -> Trail:
     """The trail of the last committed epoch."""
     # In this order: Spark commits a batch after its manifest is there.
     done = last_committed(journal.store)
-    trail = journal.trail(journal.head())
+    trail = journal.newest()
     if done is not None and (trail.batch_id is None or trail.batch_id < done):
         raise MissingEpochError(
             f"Spark has committed batch {done} at {journal.store.url}, but the last manifest, of "
@@ -413,7 +413,7 @@ def follow_live(journal: Journal, specs: dict[OperatorName, dict[str, Any]]) -> 
 
     One thread of DuckDB's, because the stream needs the others.
     """
-    trail = journal.trail(journal.head())
+    trail = journal.newest()
     if trail.epoch == 0:
         trail.specs = dict(specs)
     holder = acquire(journal.store, Epoch(max(trail.epoch, 1)))

@@ -77,7 +77,7 @@ class _Generation:
     def follow(self, journal: Journal) -> None:
         """Bring all operators to the last committed epoch."""
         if self._snapshot is None:
-            self._snapshot = Snapshot(journal, journal.trail(journal.head()))
+            self._snapshot = Snapshot(journal, journal.newest())
         else:
             self._snapshot.advance()
         names = self._snapshot.operators

@@ -90,7 +90,7 @@ class EpochRunner:
         """Told of every epoch after it was committed; they must be quick."""
         self.reports: list[EpochReport] = []
         self.journal = journal
-        self.trail: Trail = journal.trail(journal.head())
+        self.trail: Trail = journal.newest()
         self._pipeline = pipeline
         self._options = options
         self._batch_times = batch_times
@@ -133,7 +133,7 @@ class EpochRunner:
     def _run(self, df: DataFrame, batch_id: int) -> None:
         if self._first:
             # Another driver may have gone on between this query's start and its first batch.
-            self.trail = self.journal.trail(self.journal.head())
+            self.trail = self.journal.newest()
         expected = 0 if self.trail.batch_id is None else self.trail.batch_id + 1
         if batch_id < expected:
             return

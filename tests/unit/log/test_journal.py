@@ -349,6 +349,31 @@ def test_opening_reads_a_bounded_number_of_manifests(location: Location) -> None
         assert len(store.asked) == len(set(store.asked)) <= FULL_EVERY
 
 
+def test_the_newest_epoch_while_others_go_on_and_collect(
+    root: Path, location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(location, 2)
+    journal = Journal.open(open_store(str(root)))
+    real = Journal.head
+    heads: list[Epoch] = []
+
+    def head(self: Journal) -> Epoch:
+        found = real(self)
+        heads.append(found)
+        if len(heads) == 1:
+            run(location, FULL_EVERY + 3)
+            collect(location.journal, 1)
+        return found
+
+    monkeypatch.setattr(Journal, "head", head)
+    assert journal.newest().epoch == location.epoch == FULL_EVERY + 5
+    assert heads[0] == 2
+    # What is damaged stays an error.
+    (root / manifest_path(location.epoch)).write_bytes(b"nonsense")
+    with pytest.raises(CorruptManifestError, match="is damaged"):
+        journal.newest()
+
+
 def test_a_commit_asks_for_the_manifests_once(location: Location) -> None:
     run(location, 2)
     store = RecordingStore(location.store)
