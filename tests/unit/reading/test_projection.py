@@ -146,5 +146,5 @@ def test_segments_without_checksums_of_columns_are_verified_whole(
         return segment_module.SegmentEntry.from_json(data)
 
     real = segment_module.open_segment
-    monkeypatch.setattr("millrace.state.replica.open_segment", lambda s, e: real(s, old(e)))
+    monkeypatch.setattr("millrace.state.pages.open_segment", lambda s, e: real(s, old(e)))
     assert read_by(stream, "select sum(n) from totals") == page_bytes(stream)
