@@ -20,6 +20,7 @@ import pyspark
 
 from millrace import clock
 from millrace.errors import MillraceError
+from millrace.spark.one_machine import SHORT_LIFE
 
 START_SECONDS = 120.0
 _PR_SET_PDEATHSIG = 1
@@ -72,7 +73,7 @@ def _start(
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": host,
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "SPARK_DAEMON_JAVA_OPTS": SHORT_LIFE,
         "SPARK_LOCAL_DIRS": str(folder / "local"),
     }
     with log.open("wb") as file:
