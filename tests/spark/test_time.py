@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tests.spark import support
 
 import millrace as mr
 from millrace.api import starting as starting_module
+from millrace.log import open_store, spark_logs
 
 HOUR = 3_600_000
 START = 1_700_000_000_000
@@ -54,3 +56,51 @@ def test_a_clock_that_is_set_back_stands_still(
     assert run(3, "clocked_before") == [(1, START, 1), (2, ahead, 1), (3, ahead, 2)]
     # The next driver knows, too.
     assert run(2, "clocked_after") == [(4, ahead, 3), (5, START + 2 * HOUR, 1)]
+
+
+class Alarm(mr.Processor):
+    """Has a timer, so it beats."""
+
+    due = mr.ProcessingTimeTimer()
+    n = mr.Value("long", default=0)
+
+    def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Iterator[Any]:
+        self.n.set(self.n.get() + len(rows))
+        self.due.set(ctx.processing_time + dt.timedelta(days=30))
+        yield (self.n.get(),)
+
+    def on_timer(self, key: Any, timer: mr.Timer, ctx: mr.Context) -> Iterator[Any]:
+        yield (-1,)
+
+
+@pytest.mark.parametrize("has_planned", [False, True])
+def test_a_query_that_beats_starts_again_after_the_clock_was_set_back(
+    spark: SparkSession, tmp_path: Path, has_planned: bool
+) -> None:
+    """Spark's rate source, by itself, would plan a batch that ends before it begins."""
+    folder = support.Folder(tmp_path / "in", "k long")
+    location = tmp_path / "location"
+
+    def run(table: str) -> list[int]:
+        folder.drop([(1,)])
+        query = (
+            mr.stream(spark.readStream.schema(folder.schema).parquet(f"{folder.path}/*"))
+            .key_by("k")
+            .process(Alarm(), "n long", name="alarm")
+            .to("memory", name=table)
+            .start(str(location), parallelism=1)
+        )
+        query.process_all_available()
+        query.stop()
+        return [row.n for row in spark.table(table).collect()]
+
+    assert run(f"beats_before_{has_planned}") == [1]
+    store = open_store(str(location))
+    # As if it had beaten for two hours, by a clock that is two hours ahead.
+    last = spark_logs.planned(store)[-1]
+    ahead = [*spark_logs.offset_lines(store, last)[:-1], "7200"]
+    spark_logs.rewrite(store, f"{spark_logs.OFFSETS}/{last}", "\n".join(ahead).encode())
+    if has_planned:
+        # A start without precautions has left this.
+        store.put(f"{spark_logs.OFFSETS}/{last + 1}", "\n".join([*ahead[:-1], "1"]).encode())
+    assert run(f"beats_after_{has_planned}") == [2]

@@ -26,7 +26,7 @@ from millrace.spark.bookkeeping import checkpoint_files
 from millrace.spark.broadcast import unite
 from millrace.spark.epoch import EpochRunner, RunnerOptions
 from millrace.spark.failures import unwrapped
-from millrace.spark.heartbeat import with_heartbeat
+from millrace.spark.heartbeat import go_on_beating, with_heartbeat
 from millrace.spark.pipeline import Pipeline
 from millrace.spark.session import check_session, check_versions
 
@@ -76,6 +76,7 @@ def start_query(
     beats = any(op.runs_without_rows for op in pipeline.operators)
     source = unite(source, pipeline.sides)
     if beats:
+        go_on_beating(store)
         source = with_heartbeat(source)
     writer = source.writeStream.foreachBatch(runner).option(
         "checkpointLocation", f"{store.url}/{SPARK}"

@@ -16,7 +16,7 @@ import zlib
 
 from millrace.errors import CorruptSparkLogError, MissingFileError
 from millrace.log.layout import SPARK
-from millrace.log.store import Store
+from millrace.log.store import Store, replace
 
 METADATA = f"{SPARK}/metadata"
 OFFSETS = f"{SPARK}/offsets"
@@ -25,6 +25,7 @@ SOURCES = f"{SPARK}/sources"
 
 _MARK = b"crc\0"
 _HEADER = 8
+_SUM_EVERY = 512
 
 _ADVICE = (
     "Going on would lose rows or apply them twice. Restore the folder 'spark' from a backup of the "
@@ -37,10 +38,34 @@ def last_committed(store: Store) -> int | None:
     return max(_ids(store, COMMITS), default=None)
 
 
+def planned(store: Store) -> list[int]:
+    """The batches that Spark has decided on and still knows, ascending."""
+    return sorted(_ids(store, OFFSETS))
+
+
+def offset_lines(store: Store, batch: int) -> list[str]:
+    """What Spark has written down of a batch: a version, its times, then a line per source."""
+    return store.read(f"{OFFSETS}/{batch}").decode(errors="replace").splitlines()
+
+
 def is_interrupted(store: Store) -> bool:
     """Whether Spark has planned a batch that it did not commit."""
     done = last_committed(store)
-    return max(_ids(store, OFFSETS), default=-1) > (-1 if done is None else done)
+    return max(planned(store), default=-1) > (-1 if done is None else done)
+
+
+def rewrite(store: Store, path: str, data: bytes) -> None:
+    """Give one of Spark's files another content, and the checksums of that.
+
+    A crash in between leaves a file without checksums, which is no damage.
+    """
+    sums = _sums_path(path)
+    has_sums = store.size(sums) is not None
+    store.delete(sums)
+    replace(store, path, data)
+    if has_sums:
+        size = _MARK + _SUM_EVERY.to_bytes(4)
+        replace(store, sums, size + _checksums(data, _SUM_EVERY))
 
 
 def damaged_logs(store: Store) -> list[tuple[str, str]]:
@@ -48,8 +73,7 @@ def damaged_logs(store: Store) -> list[tuple[str, str]]:
     names = set(store.list(SPARK))
     found = []
     for path in sorted(names):
-        folder, _, name = path.rpartition("/")
-        sums = f"{folder}/.{name}.crc"
+        sums = _sums_path(path)
         if sums not in names:
             continue
         try:
@@ -69,10 +93,19 @@ def _is_whole(data: bytes, sums: bytes) -> bool:
     size = int.from_bytes(sums[len(_MARK) : _HEADER])
     if size < 1:
         return False
-    parts = [data[at : at + size] for at in range(0, len(data), size)]
-    expected = b"".join(zlib.crc32(part).to_bytes(4) for part in parts)
     # Hadoop writes no checksum for an empty file, Millrace's file manager one of nothing.
-    return sums[_HEADER:] == expected or (not data and sums[_HEADER:] == bytes(4))
+    found = sums[_HEADER:]
+    return found == _checksums(data, size) or (not data and found == bytes(4))
+
+
+def _checksums(data: bytes, size: int) -> bytes:
+    parts = [data[at : at + size] for at in range(0, len(data), size)]
+    return b"".join(zlib.crc32(part).to_bytes(4) for part in parts)
+
+
+def _sums_path(path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.crc"
 
 
 def check_logs(store: Store, batch: int | None) -> None:
@@ -87,7 +120,7 @@ def check_logs(store: Store, batch: int | None) -> None:
         raise CorruptSparkLogError(f"{store.url}/{METADATA} is missing. {_ADVICE}")
     path = f"{OFFSETS}/{batch}"
     try:
-        lines = store.read(path).decode(errors="replace").splitlines()
+        lines = offset_lines(store, batch)
     except MissingFileError as error:
         raise CorruptSparkLogError(
             f"{store.url}/{path} is missing: Spark no longer knows what batch {batch} read, which "

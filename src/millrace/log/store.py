@@ -245,6 +245,20 @@ class FsspecStore:
         return None
 
 
+def replace(store: Store, path: str, data: bytes) -> None:
+    """Put a file in the place of another; whoever has that one mapped keeps it."""
+    local = store.local_path(path)
+    if local is None:
+        store.put(path, data)
+        return
+    draft = f"{path}.{fresh_id()}.tmp"
+    store.create(draft, data)
+    fresh = store.local_path(draft)
+    assert fresh is not None
+    os.replace(fresh, local)
+    _sync_folder(os.path.dirname(local))
+
+
 def _write_synced(full: str, data: memoryview | bytes) -> None:
     descriptor = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:

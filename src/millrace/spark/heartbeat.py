@@ -10,6 +10,10 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from millrace import clock
+from millrace.log import spark_logs
+from millrace.log.store import Store
+
 
 def with_heartbeat(source: DataFrame) -> DataFrame:
     """The same rows, and a batch every second even if there are none."""
@@ -20,3 +24,38 @@ def with_heartbeat(source: DataFrame) -> DataFrame:
         *(F.lit(None).cast(field.dataType).alias(field.name) for field in source.schema.fields)
     )
     return source.unionByName(nothing)
+
+
+def go_on_beating(store: Store) -> None:
+    """Have a query's heartbeat go on from where it is, whatever the clock says; before its start.
+
+    Spark's rate source counts the seconds since its first start, by the wall clock. If that was set
+    back, a query that is started again would plan a batch that ends before it begins. Spark fails
+    on such a batch, and as it is written down, fails on it ever after. So the source's first start
+    is set back as well, and a batch that was planned so, which nobody can have run, is mended.
+    """
+    batches = spark_logs.planned(store)
+    if not batches:
+        return
+    lines = spark_logs.offset_lines(store, batches[-1])
+    # The heartbeat is the last of the sources; two lines come before the first one's.
+    path = f"{spark_logs.SOURCES}/{len(lines) - 3}/0"
+    if store.size(path) is None:
+        # Nothing has beaten yet: the state was moved in from a query without.
+        return
+    reached = _seconds(lines)
+    if len(batches) > 1 and spark_logs.is_interrupted(store):
+        before = _seconds(spark_logs.offset_lines(store, batches[-2]))
+        if reached < before:
+            mended = "\n".join([*lines[:-1], str(before)])
+            spark_logs.rewrite(store, f"{spark_logs.OFFSETS}/{batches[-1]}", mended.encode())
+            reached = before
+    version, since = store.read(path).decode().splitlines()
+    latest = clock.now_ms() - 1000 * reached
+    if int(since) > latest:
+        spark_logs.rewrite(store, path, f"{version}\n{latest}".encode())
+
+
+def _seconds(lines: list[str]) -> int:
+    """How far the heartbeat is at the end of a batch, in Spark's record of it."""
+    return 0 if lines[-1] == "-" else int(lines[-1])

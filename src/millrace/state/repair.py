@@ -10,7 +10,6 @@ cannot be told from the original is the only one there is, and it is right for a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -18,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace import clock
 from millrace.errors import CorruptSegmentError, MillraceError, MissingFileError, StoreError
 from millrace.ids import Epoch, OperatorName, Shard
 from millrace.keygroups import Assignment, parse_ranges
@@ -32,7 +30,7 @@ from millrace.log.segment import (
     page_is_whole,
     with_parts,
 )
-from millrace.log.store import Store
+from millrace.log.store import Store, replace
 from millrace.state.columns import words
 from millrace.state.replica import Replica
 from millrace.state.sections import merged, run
@@ -70,7 +68,7 @@ def repair(
             done.append(Repair(path, False, str(error)))
             continue
         if not dry_run:
-            _replace(journal.store, path, data)
+            replace(journal.store, path, data)
         done.append(Repair(path, True))
     return done
 
@@ -174,16 +172,3 @@ def _read(store: Store, entry: SegmentEntry) -> bytes:
         return store.read(entry.path)
     except MissingFileError:
         return b""
-
-
-def _replace(store: Store, path: str, data: bytes) -> None:
-    """Put a file in the place of another; whoever has that one mapped keeps it."""
-    local = store.local_path(path)
-    if local is None:
-        store.put(path, data)
-        return
-    draft = f"{path}.{clock.fresh_id()}.tmp"
-    store.create(draft, data)
-    fresh = store.local_path(draft)
-    assert fresh is not None
-    os.replace(fresh, local)
