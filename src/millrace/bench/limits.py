@@ -411,7 +411,7 @@ class _Sessions:
                 "spark.driver.memory": "2g",
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
-                "spark.local.dir": str(self._workdir / "spark"),
+                "spark.local.dir": str(self._workdir / "spark-local"),
                 "spark.sql.warehouse.dir": str(self._workdir / "warehouse"),
             },
         )

@@ -21,6 +21,6 @@ def one_machine(memory: str, folder: Path | None = None, *, partitions: int = 2)
         "spark.driver.bindAddress": "127.0.0.1",
     }
     if folder is not None:
-        settings["spark.local.dir"] = str(folder / "spark")
+        settings["spark.local.dir"] = str(folder / "spark-local")
         settings["spark.sql.warehouse.dir"] = str(folder / "warehouse")
     return settings
