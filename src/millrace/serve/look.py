@@ -27,6 +27,8 @@ from millrace.serve.tables import BoolArray, OperatorTables
 
 POLL_SECONDS = 0.05
 """How often the log is asked for a new epoch."""
+LIST_SECONDS = 5.0
+"""How often all epochs are looked at, while there seems to be no new one."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Lookups:
         self._thread: threading.Thread | None = None
         self._front, self._back = _Generation(), _Generation()
         self._swap = threading.Lock()
-        self._checked = clock.stopwatch()
+        self._checked = self._listed = clock.stopwatch()
         self.failure: str | None = None
         """Why the log cannot be followed at present, if so."""
         if self.refresh():
@@ -148,8 +150,11 @@ class Lookups:
         while True:
             asked = clock.stopwatch()
             if not self._is_newer():
-                self._checked = asked
-                return self._front.epoch
+                if not self._is_left_behind(asked):
+                    self._checked = asked
+                    return self._front.epoch
+                # There is no way from here to there.
+                self._back = _Generation()
             self._back.wait_unread()
             try:
                 self._back.follow(self._journal)
@@ -168,6 +173,17 @@ class Lookups:
             return journal.head() > 0
         # The newest epoch is always there: if this one is gone, there are others.
         return journal.has(at + 1) or not journal.has(at)
+
+    def _is_left_behind(self, now: float) -> bool:
+        """Whether the epochs after the one in front were collected, and that one is still there.
+
+        A reader that stays at an epoch keeps it, and not those after it. To find out takes a look
+        at all manifests, so it is done now and then.
+        """
+        if now - self._listed < LIST_SECONDS:
+            return False
+        self._listed = now
+        return self._journal.head() > self._front.epoch
 
     def _enter(self) -> tuple[_Generation, Standing]:
         """The front generation, which stays as it is until it is left, and its standing."""

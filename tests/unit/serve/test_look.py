@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import types as T
 from tests.unit.serve.counting import Counting
 
+import millrace as mr
 from millrace.errors import (
     KeyColumnsError,
     NotALocationError,
@@ -24,6 +25,7 @@ from millrace.errors import (
 )
 from millrace.keygroups.hashing import fingerprints
 from millrace.operators.aggregate import Key
+from millrace.serve import look
 from millrace.serve.look import Lookups
 
 
@@ -163,6 +165,24 @@ def test_epochs_that_were_forgotten_meanwhile(tmp_path: Path) -> None:
     counting.collect(retain=2)
     assert counting.journal.epochs()[0] > 2, "the epoch after the one in front is gone"
     assert lookups.refresh() == 81
+    assert lookups.look_up("totals", {"k": pa.array(["a"])}).rows.column("n").to_pylist() == [81]
+
+
+def test_an_epoch_that_a_reader_keeps_while_the_next_ones_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look, "LIST_SECONDS", 0.0)
+    counting = Counting(str(tmp_path))
+    counting.epoch({"a": (1, 1)})
+    lookups = Lookups(str(tmp_path))
+    with mr.open(str(tmp_path), epoch=1):
+        for _ in range(80):
+            counting.epoch({"a": (1, 1)})
+        counting.collect(retain=2)
+        assert counting.journal.has(1)
+        assert not counting.journal.has(2)
+        assert lookups.refresh() == 81
+        assert lookups.refresh() == 81
     assert lookups.look_up("totals", {"k": pa.array(["a"])}).rows.column("n").to_pylist() == [81]
 
 
