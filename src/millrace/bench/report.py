@@ -312,6 +312,30 @@ README_ROWS = (
         ("PySpark `transformWithState`", "rows_per_s.pyspark_row.sessions.100k"),
         "python.sessions.pyspark_row",
     ),
+    (
+        "rescale",
+        "2 → 4 → 2 executors, seconds without output (below 1 counts as 1)",
+        "5 million",
+        "rescale.live.downtime_s",
+        ("Spark: stop, repartition, start", "rescale.spark.downtime_s"),
+        "rescale.downtime.spark_over_live",
+    ),
+    (
+        "recovery",
+        "an executor is killed, seconds until latency is back",
+        "5 million",
+        "recovery.executor.seconds",
+        ("Spark on RocksDB, at a lower rate", "recovery.spark_executor.seconds"),
+        "recovery.spark_over_executor",
+    ),
+    (
+        "query",
+        "SQL over the whole state, s",
+        "5 million",
+        "scan_s.millrace.5m",
+        ("Spark's `statestore` reader", "scan_s.spark.5m"),
+        "scan.5m",
+    ),
 )
 
 
