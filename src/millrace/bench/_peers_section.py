@@ -24,7 +24,7 @@ COMPARABLE = (
     "state or input made durable about every second, and what that costs. What is not: Millrace "
     "and Spark work in epochs of a million rows, and a result is there when its epoch is; Flink, "
     "Bytewax and Pathway take in rows one by one or in small batches and, mini-batches and commits "
-    "aside, have a result within milliseconds. This benchmark says nothing about latency, for "
+    "aside, can have a result within milliseconds. This benchmark says nothing about latency, for "
     "which an engine without epochs is the better choice below about a second. All of them run on "
     "one machine, where Spark and Flink are built for many."
 )
