@@ -28,14 +28,10 @@ def main() -> None:
     location, output, master = sys.argv[1:]
     folder = Path(location).parent
     log = folder / "events"
-    log.mkdir()
     spark = session(
         master,
         {
-            "spark.eventLog.enabled": "true",
-            "spark.eventLog.dir": log.as_uri(),
-            "spark.eventLog.compress": "false",
-            "spark.eventLog.rolling.enabled": "false",
+            **events.event_log(log),
             "spark.speculation": "true",
             "spark.speculation.interval": "100ms",
             "spark.speculation.quantile": "0.5",

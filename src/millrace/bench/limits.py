@@ -32,6 +32,7 @@ from millrace import processes
 from millrace.bench._console import Steps
 from millrace.bench._contract import BenchmarkError, Result
 from millrace.bench._sizes import size_name
+from millrace.spark.one_machine import one_machine
 
 NAME = "limits"
 MB = 1e6
@@ -404,16 +405,7 @@ class _Sessions:
         self._current = spark = mr.session(
             "millrace-limits",
             master="local[2]",
-            config={
-                "spark.ui.enabled": "false",
-                "spark.ui.showConsoleProgress": "false",
-                "spark.sql.shuffle.partitions": "2",
-                "spark.driver.memory": "2g",
-                "spark.driver.host": "127.0.0.1",
-                "spark.driver.bindAddress": "127.0.0.1",
-                "spark.local.dir": str(self._workdir / "spark-local"),
-                "spark.sql.warehouse.dir": str(self._workdir / "warehouse"),
-            },
+            config=one_machine("2g", self._workdir),
         )
         # Stopping between two epochs shows up as an error in Spark's log.
         spark.sparkContext.setLogLevel("OFF")

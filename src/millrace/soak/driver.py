@@ -16,6 +16,7 @@ from pathlib import Path
 import millrace as mr
 from millrace.soak import workload
 from millrace.soak.cluster import die_with_parent, standalone_cluster
+from millrace.soak.events import event_log
 from millrace.spark.one_machine import SHORT_LIFE, one_machine
 
 
@@ -40,10 +41,9 @@ class Orders:
 
 def settings(folder: Path, life: str, orders: Orders) -> dict[str, str]:
     """Small, quick to notice a death, and with a log of every task for the supervisor."""
-    events = folder / "events" / life
-    events.mkdir(parents=True, exist_ok=True)
     return {
         **one_machine("512m", folder),
+        **event_log(folder / "events" / life),
         "spark.executor.memory": "512m",
         "spark.driver.extraJavaOptions": SHORT_LIFE,
         "spark.executor.extraJavaOptions": SHORT_LIFE,
@@ -63,10 +63,6 @@ def settings(folder: Path, life: str, orders: Orders) -> dict[str, str]:
         "spark.speculation.multiplier": "2",
         "spark.speculation.quantile": "0.5",
         "spark.speculation.minTaskRuntime": "1s",
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": events.as_uri(),
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.rolling.enabled": "false",
     }
 
 

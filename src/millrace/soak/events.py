@@ -15,6 +15,17 @@ REASONS = {
 }
 
 
+def event_log(folder: Path) -> dict[str, str]:
+    """Settings of a session that writes its event log into a folder, as `tally` reads it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": folder.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+
+
 def tally(folder: Path) -> Counter[str]:
     """Counts by what happened."""
     found: Counter[str] = Counter()

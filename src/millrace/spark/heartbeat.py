@@ -44,9 +44,9 @@ def go_on_beating(store: Store) -> None:
         # Nothing has beaten yet: the state was moved in from a query without.
         return
     reached = _seconds(lines)
-    if len(batches) > 1 and spark_logs.is_interrupted(store):
+    if len(batches) > 1:
         before = _seconds(spark_logs.offset_lines(store, batches[-2]))
-        if reached < before:
+        if reached < before and spark_logs.is_interrupted(store):
             mended = "\n".join([*lines[:-1], str(before)])
             spark_logs.rewrite(store, f"{spark_logs.OFFSETS}/{batches[-1]}", mended.encode())
             reached = before
