@@ -119,11 +119,13 @@ def session(master: str, config: Mapping[str, str] = MappingProxyType({})) -> Sp
     return spark
 
 
-def start(spark: SparkSession, location: str, output: str, **options: Any) -> Query:
+def start(
+    spark: SparkSession, location: str, output: str, source_partitions: int = 2, **options: Any
+) -> Query:
     source = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", ROWS)
-        .option("numPartitions", 2)
+        .option("numPartitions", source_partitions)
         .load()
         .selectExpr(f"value % {KEYS} as k", f"value div {ROWS} as batch", "value")
     )

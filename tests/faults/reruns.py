@@ -45,7 +45,8 @@ def main() -> None:
             f"spark.executorEnv.{crashpoints.MARKS}": str(folder),
         },
     )
-    query = start(spark, location, output, parallelism=2)
+    # More tasks than executors before the exchange: the one that dies has run some of them.
+    query = start(spark, location, output, source_partitions=8, parallelism=2)
     run_epochs(query, CRASH_EPOCH + 2)
     killed = (folder / f"after-input@{CRASH_EPOCH}").exists()
     # Both executors with shards stop working in turn. Epochs go on only because copies of their

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.spark import cluster_program, support
 import millrace as mr
 from millrace import clock
 from millrace.errors import QueryStoppedError, UnknownEpochError, UnknownOperatorError
+from millrace.spark import epoch as epoch_module
 
 READ = """
 import json, sys
@@ -99,19 +101,35 @@ def test_the_life_of_a_query(spark: SparkSession, folder: support.Folder, tmp_pa
 
 
 def test_a_batch_that_comes_during_a_stop_is_no_failure(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    texts = []
+    await_stop = epoch_module._await_stop
+
+    def noted(session: SparkSession) -> None:
+        try:
+            await_stop(session)
+        except BaseException:
+            texts.append(traceback.format_exc())
+            raise
+
+    monkeypatch.setattr(epoch_module, "_await_stop", noted)
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
     counts = mr.stream(source).key_by("value").aggregate(n=mr.count(), name="t")
     query = counts.to("noop").start(str(tmp_path / "l"), parallelism=1)
     while query.epoch < 1:
         clock.sleep(0.05)
     # As in `stop`, but Spark has time to hand over the next batch.
-    query._runner.stopping = True
+    query._runner.stopping.set()
     clock.sleep(1)
     query.stop()
     assert query.spark_query.exception() is None
     assert query.exception() is None
+    # Spark finds in it what it looks for, and does not run out of stack on the way.
+    [text] = texts
+    jvm: Any = spark._jvm
+    execution = jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+    assert execution.PROXY_ERROR().pattern().matcher(text).find()
 
 
 def test_available_now_processes_what_is_there_and_ends(

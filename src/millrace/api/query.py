@@ -75,7 +75,7 @@ class Query:
     @property
     def is_stopping(self) -> bool:
         """Whether it was told to stop, or has stopped because of that."""
-        return self._runner.stopping and not self._is_restarting
+        return self._runner.stopping.is_set() and not self._is_restarting
 
     def rescale(
         self, parallelism: int, *, strategy: str = "live", operator: str | None = None
@@ -233,7 +233,7 @@ class Query:
         self._close_state()
 
     def _halt(self, timeout: float) -> None:
-        self._runner.stopping = True
+        self._runner.stopping.set()
         idle = self._runner.running.acquire(timeout=timeout)
         try:
             self.spark_query.stop()

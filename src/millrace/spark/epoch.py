@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace import clock, crashpoints
@@ -59,6 +60,12 @@ COLLECT_EVERY = 16
 STOP_MS = 10_000
 """How long a batch that comes while the query is being stopped waits for the stop."""
 
+INTERRUPTIONS = (
+    "java.lang.InterruptedException",
+    "java.io.InterruptedIOException",
+    "java.nio.channels.ClosedByInterruptException",
+)
+
 
 @dataclass(frozen=True)
 class _Layout:
@@ -85,7 +92,7 @@ class EpochRunner:
         self.failure: BaseException | None = None
         self.running = threading.Lock()
         """Held while an epoch runs."""
-        self.stopping = False
+        self.stopping = threading.Event()
         self.listeners: list[Callable[[Epoch], None]] = []
         """Told of every epoch after it was committed; they must be quick."""
         self.reports: list[EpochReport] = []
@@ -111,15 +118,17 @@ class EpochRunner:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """What Spark calls for every micro-batch."""
-        if self.stopping:
+        if self.stopping.is_set():
             _await_stop(df.sparkSession)
             raise StoppingError("the query is being stopped; this batch runs after its next start.")
         with self.running:
             try:
                 self._run(df, batch_id)
             except BaseException as error:
-                self.failure = error
                 self.director.close()
+                if self.stopping.is_set() and _is_interruption(error):
+                    raise _interrupted() from None
+                self.failure = error
                 raise
 
     def resume(self) -> None:
@@ -128,7 +137,7 @@ class EpochRunner:
         self._templates.clear()
         self._inputs.clear()
         self._pipeline.forget_plans()
-        self.stopping = False
+        self.stopping.clear()
 
     def _run(self, df: DataFrame, batch_id: int) -> None:
         if self._first:
@@ -345,10 +354,25 @@ class EpochRunner:
 
 
 def _await_stop(spark: SparkSession) -> None:
-    """Sleep on the stream's own thread until the stop interrupts it.
-
-    Of a query that was stopped, Spark takes an interruption for what it is; any other error it
-    would log as the query's failure.
-    """
+    """Sleep on the stream's own thread until the stop interrupts it."""
     jvm: Any = spark._jvm
-    jvm.java.lang.Thread.sleep(STOP_MS)
+    try:
+        jvm.java.lang.Thread.sleep(STOP_MS)
+    except Py4JJavaError as error:
+        raise _interrupted() if _is_interruption(error) else error from None
+
+
+def _is_interruption(error: BaseException) -> bool:
+    return any(name in str(error) for name in INTERRUPTIONS)
+
+
+def _interrupted() -> StoppingError:
+    """What Spark takes for the interruption of a query that is being stopped.
+
+    It looks for these words in the text of the error. The error that py4j raises has them too, but
+    with a Java stack trace behind them, on which Spark's search runs out of stack.
+    """
+    return StoppingError(
+        "the query is being stopped; this batch runs after its next start "
+        f"(py4j.protocol.Py4JJavaError: An error occurred while calling it: {INTERRUPTIONS[0]})"
+    )
