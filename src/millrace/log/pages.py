@@ -21,9 +21,11 @@ import logging
 import mmap
 import os
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import IO, Protocol
+
+import pyarrow as pa
 
 from millrace.errors import StoreError
 from millrace.log.store import Store
@@ -134,12 +136,52 @@ def coalesced(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def copies_of(store: Store) -> str:
-    """The folder with this machine's copies of a store's segments."""
+def _root() -> str:
     root = os.environ.get(VARIABLE)
     if root is None:
         root = os.path.join(tempfile.gettempdir(), f"millrace-{getpass.getuser()}")
-    return os.path.join(root, hashlib.sha256(store.url.encode()).hexdigest()[:16])
+    return root
+
+
+def copies_of(store: Store) -> str:
+    """The folder with this machine's copies of a store's segments."""
+    return os.path.join(_root(), hashlib.sha256(store.url.encode()).hexdigest()[:16])
+
+
+@contextlib.contextmanager
+def scratch(on_disk: bool) -> Iterator[tuple[pa.NativeFile, Callable[[], pa.Buffer]]]:
+    """Where to write, and what gives all that was written; the bytes outlive the block.
+
+    On disk, it is a file without a name, beside the copies, which the bytes are a mapping of.
+    """
+    file = _nameless() if on_disk else None
+    if file is None:
+        memory = pa.BufferOutputStream()
+        yield memory, memory.getvalue
+        return
+    with file:
+        sink = pa.PythonFile(file, "w")
+
+        def mapped() -> pa.Buffer:
+            file.flush()
+            return pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+        try:
+            yield sink, mapped
+        except OSError as error:
+            raise StoreError(
+                f"cannot put a segment together in {_root()}: {error.strerror or error}. Make room "
+                f"there, or name another folder in {VARIABLE}."
+            ) from error
+
+
+def _nameless() -> IO[bytes] | None:
+    try:
+        os.makedirs(_root(), exist_ok=True)
+        return tempfile.TemporaryFile(dir=_root())
+    except OSError as error:
+        _log.warning("no folder for large segments, putting them together in memory: %s", error)
+        return None
 
 
 def prune(store: Store, live: Collection[str]) -> int:

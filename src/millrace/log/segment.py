@@ -24,7 +24,7 @@ import mmap
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -40,12 +40,15 @@ from millrace.errors import (
 from millrace.ids import Epoch
 from millrace.keygroups import format_ranges, parse_ranges
 from millrace.log.layout import SEGMENTS
-from millrace.log.pages import CopiedPages, Pages
+from millrace.log.pages import CopiedPages, Pages, scratch
 from millrace.log.store import Store
 
 FORMAT_VERSION = 1
 PAGE_ROWS = 16384
 """A page takes further key groups until it has this many rows."""
+
+SPILL_ROWS = 8 * PAGE_ROWS
+"""With more rows than this that are not there yet, a segment is put together in a file."""
 
 INDEX_KEY = b"millrace.index"
 
@@ -57,6 +60,18 @@ SYSTEM_FIELDS = (
 )
 
 
+class Rows(Protocol):
+    """Rows of which a part may be made only when it is asked for."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def num_rows(self) -> int: ...
+
+    def slice(self, offset: int, length: int) -> pa.RecordBatch: ...
+
+
 @dataclass(frozen=True)
 class SectionData:
     """Rows to write: sorted by fingerprint, `counts[i]` of them in key group `groups[i]`."""
@@ -66,7 +81,8 @@ class SectionData:
     covers: npt.NDArray[np.int64]
     groups: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
-    rows: pa.RecordBatch
+    rows: Rows
+    """A record batch, or what gives one for each page."""
 
 
 @dataclass(frozen=True)
@@ -164,16 +180,20 @@ def segment_path(operator: str, epoch: Epoch, shard: int, attempt: str) -> str:
 def encode_segment(
     path: str, epoch: Epoch, sections: Sequence[SectionData]
 ) -> tuple[pa.Buffer, SegmentEntry]:
-    """The bytes of a segment and its manifest entry."""
-    batches: list[pa.RecordBatch] = []
+    """The bytes of a segment and its manifest entry.
+
+    Rows are asked for one page at a time. If many were not there before, the segment is in a file
+    that is mapped, so that the memory of an epoch does not depend on what it merges.
+    """
+    cuts: list[tuple[Rows, int, int]] = []
     described: list[Section] = []
     index: list[dict[str, Any]] = []
     for data in sections:
-        first_page = len(batches)
+        first_page = len(cuts)
         page_groups = []
         at = 0
         for first, last, rows in _page_cuts(data.counts):
-            batches.append(data.rows.slice(at, rows))
+            cuts.append((data.rows, at, rows))
             page_groups.append(last - first)
             at += rows
         index.append(
@@ -197,14 +217,15 @@ def encode_segment(
         )
     head = json.dumps({"format": FORMAT_VERSION, "sections": index}, separators=(",", ":"))
     schema = sections[0].rows.schema.with_metadata({INDEX_KEY: head.encode()})
-    sink = pa.BufferOutputStream()
     spans: list[tuple[int, int]] = []
-    with pa.ipc.new_file(sink, schema) as writer:
-        for batch in batches:
-            start = sink.tell()
-            writer.write_batch(batch)
-            spans.append((start, sink.tell()))
-    buffer = sink.getvalue()
+    made_here = sum(rows for of, _, rows in cuts if not isinstance(of, pa.RecordBatch))
+    with scratch(made_here > SPILL_ROWS) as (sink, written):
+        with pa.ipc.new_file(sink, schema) as writer:
+            for of, at, rows in cuts:
+                start = sink.tell()
+                writer.write_batch(of.slice(at, rows))
+                spans.append((start, sink.tell()))
+        buffer = written()
     if spans:
         # The writer puts the schema before the first batch only when that batch is written.
         spans[0] = (_schema_end(buffer), spans[0][1])

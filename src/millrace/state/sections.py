@@ -18,6 +18,7 @@ from millrace.state.replica import Replica
 from millrace.state.sorting import count_groups
 
 Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
 
 
 def delta(replica: Replica, changed: pa.RecordBatch) -> list[SectionData]:
@@ -63,11 +64,32 @@ def due_merges(
     return plan_merges(load, changed_rows, index_budget)
 
 
+class Gathered:
+    """Rows that are collected from a replica's pages when they are asked for."""
+
+    def __init__(self, replica: Replica, addresses: UInt64Array) -> None:
+        self._replica = replica
+        self._addresses = addresses
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._replica.schema
+
+    @property
+    def num_rows(self) -> int:
+        return len(self._addresses)
+
+    def slice(self, offset: int, length: int) -> pa.RecordBatch:
+        return self._replica.batch([self._addresses[offset : offset + length]])[0]
+
+
 def merged(replica: Replica, groups: Int64Array) -> SectionData:
     """A new base for some key groups, as of the replica's version."""
-    batch, counts = replica.batch([replica.rows(int(group)) for group in groups])
+    parts = [replica.rows(int(group)) for group in groups]
+    counts = np.asarray([len(part) for part in parts], np.int64)
+    rows = Gathered(replica, np.concatenate(parts) if parts else np.empty(0, np.uint64))
     full = counts > 0
-    return SectionData(Epoch(0), replica.version, groups, groups[full], counts[full], batch)
+    return SectionData(Epoch(0), replica.version, groups, groups[full], counts[full], rows)
 
 
 def run(replica: Replica, groups: Int64Array) -> SectionData | None:

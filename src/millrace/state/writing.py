@@ -61,17 +61,18 @@ def compose_segment(
 def _without_expired(
     replica: Replica, base: SectionData, changed: pa.RecordBatch, sweep: Sweep
 ) -> tuple[SectionData, int]:
-    over = sweep(base.rows)
+    rows = base.rows.slice(0, base.rows.num_rows)
+    over = sweep(rows)
     if over is None or not over.any():
         return base, 0
     # A row that the epoch changes is written anyway, and was counted as one that exists.
     changed_hi, changed_lo = words(changed, HI), words(changed, LO)
     fresh = set(zip(changed_hi.tolist(), changed_lo.tolist(), strict=True))
-    hi, lo = words(base.rows, HI), words(base.rows, LO)
+    hi, lo = words(rows, HI), words(rows, LO)
     for i in np.flatnonzero(over & np.isin(hi, changed_hi)).tolist():
         if (int(hi[i]), int(lo[i])) in fresh:
             over[i] = False
-    kept = base.rows.filter(pa.array(~over))
+    kept = rows.filter(pa.array(~over))
     counts = count_groups(words(kept, HI), np.uint64(replica.shift), replica.key_groups)
     groups = np.flatnonzero(counts)
     section = SectionData(base.first, base.last, base.covers, groups, counts[groups], kept)

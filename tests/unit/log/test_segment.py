@@ -12,9 +12,15 @@ import pyarrow as pa
 import pytest
 from tests.unit.driving import changed_batch, fingerprint, words
 
-from millrace.errors import CorruptSegmentError, MissingFileError, NewerFormatError
+from millrace.errors import (
+    CorruptSegmentError,
+    MissingFileError,
+    NewerFormatError,
+    StoreError,
+)
 from millrace.ids import Epoch
 from millrace.keygroups import groups_of
+from millrace.log import pages as pages_module
 from millrace.log import segment as segment_module
 from millrace.log.segment import (
     INDEX_KEY,
@@ -97,6 +103,48 @@ def test_round_trip(store: Store, sections: list[SectionData]) -> None:
             assert places.find(group) == i
         assert places.rows.sum() == described.rows
         assert places.find(KEY_GROUPS) is None
+
+
+class Made:
+    """Rows that are made when they are asked for."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self.schema = rows.schema
+        self.num_rows = rows.num_rows
+        self.slice = rows.slice
+
+
+@pytest.fixture
+def spilled(sections: list[SectionData], monkeypatch: pytest.MonkeyPatch) -> list[SectionData]:
+    monkeypatch.setattr(segment_module, "SPILL_ROWS", 11)
+    return [sections[0], dataclasses.replace(sections[1], rows=Made(sections[1].rows))]
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_large_one_is_put_together_in_a_file_and_is_the_same(
+    sections: list[SectionData],
+    spilled: list[SectionData],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    small = encoded(sections)
+    assert encoded(spilled) == small
+    # Without a folder for it, memory has to do.
+    blocked = tmp_path / "blocked"
+    blocked.touch()
+    monkeypatch.setenv(pages_module.VARIABLE, str(blocked / "below"))
+    assert encoded(spilled) == small
+    assert "no folder for large segments" in caplog.text
+
+
+def test_no_space_for_a_large_one_is_an_error_that_says_where(
+    spilled: list[SectionData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Path("/dev/full").open("wb", 0) as full:
+        monkeypatch.setattr(pages_module, "_nameless", lambda: full)
+        with pytest.raises(StoreError, match=r"put a segment together.*No space left.*CACHE_DIR"):
+            encoded(spilled)
 
 
 def test_another_arrow_reader_reads_it(tmp_path: Path, sections: list[SectionData]) -> None:

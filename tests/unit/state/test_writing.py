@@ -1,8 +1,10 @@
-"""A segment's merges leave out what has expired, and count it."""
+"""A segment's merges leave out what has expired, count it, and need little memory."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +21,11 @@ from tests.unit.driving import (
 )
 
 from millrace.ids import Epoch
+from millrace.log import segment
 from millrace.log.segment import segment_path
 from millrace.state import merging
+from millrace.state.replica import Replica
+from millrace.state.sections import merged
 from millrace.state.writing import compose_segment
 
 SCHEMA = pa.schema([("expires", pa.int64())])
@@ -92,3 +97,28 @@ def test_a_row_that_is_changed_in_the_same_epoch_is_not_swept() -> None:
     location.store.put(path, memoryview(written.buffer))
     location.commit([written.entry])
     assert location.state() == {key: (99,)}
+
+
+def test_a_merge_collects_its_rows_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is written is what it would be if they were all there."""
+    monkeypatch.setattr(segment, "PAGE_ROWS", 4)
+    location = Location("memory://gathered", SCHEMA)
+    for epoch in range(3):
+        location.step({fingerprint(n): (n,) for n in range(epoch, 40, epoch + 1)})
+    replica = location.follow(location.replica())
+    lazy = merged(replica, location.every)
+    eager = replace(lazy, rows=lazy.rows.slice(0, lazy.rows.num_rows))
+    asked: list[int] = []
+
+    def batch(parts: list[npt.NDArray[np.uint64]]) -> tuple[pa.RecordBatch, Any]:
+        asked.append(len(parts[0]))
+        return Replica.batch(replica, parts)
+
+    monkeypatch.setattr(replica, "batch", batch)
+    buffer, entry = segment.encode_segment("path", Epoch(4), [lazy])
+    assert len(asked) == len(entry.pages) > 5
+    assert sum(asked) == eager.rows.num_rows == 40
+    again, same = segment.encode_segment("path", Epoch(4), [eager])
+    assert entry.sections == same.sections
+    pages, others = (pa.ipc.open_file(b).read_all().to_batches() for b in (buffer, again))
+    assert pages == others
