@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import class_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,8 @@ os.environ["MILLRACE_CACHE_DIR"] = tempfile.mkdtemp(prefix="millrace-tests-")
 atexit.register(shutil.rmtree, os.environ["MILLRACE_CACHE_DIR"], ignore_errors=True)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+if class_archive.ARCHIVE.exists():
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", class_archive.OPTIONS)
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
 )
@@ -72,6 +75,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(kind)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(TIMEOUTS[kind]))
+    # The longest group first, so that nobody waits for it in the end.
+    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,49 @@
+"""An archive of Spark's loaded classes, with which the JVMs of the tests start in half the time.
+
+    python -m tests.class_archive
+
+A run of the tests starts some hundred JVMs. The archive is of one version of Java and of PySpark;
+a JVM that it does not fit does without.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
+OPTIONS = f"-XX:SharedArchiveFile={ARCHIVE} -Xlog:disable"
+"""For JVMs that are to use it."""
+
+
+def make() -> None:
+    """Run a query, and have its JVM write down the classes it has loaded when it ends."""
+    # Those who only use the archive need no Spark.
+    from tests.faults import driver
+    from tests.spark import support
+
+    import millrace as mr
+    from millrace.spark.one_machine import SHORT_LIFE, one_machine
+
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        options = f"{SHORT_LIFE} -XX:ArchiveClassesAtExit={ARCHIVE} -Xlog:disable"
+        spark = mr.session(
+            "millrace-class-archive",
+            master="local[2]",
+            config={**one_machine("512m", scratch), "spark.driver.extraJavaOptions": options},
+        )
+        folder = support.Folder(scratch / "in", "k string, g int, v long, d decimal(9,2), s string")
+        folder.drop([("a", 1, 2, None, "b")])
+        spark.sparkContext.setLogLevel("OFF")
+        for sink in driver.SINKS:
+            sinked = driver.build(spark, folder.path, sink, scratch / sink)
+            driver.finish(sinked, scratch / f"location-{sink}")
+        support.batch_state(folder.batch(spark), list(driver.KEYS), driver.AGGREGATES)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    ARCHIVE.unlink(missing_ok=True)
+    make()
