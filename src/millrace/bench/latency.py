@@ -9,6 +9,9 @@ a quarter of a second apart. `shown` is from when the source shows a row to the 
 what an engine can do something about. `made` is from the row's making, as in `rescale`; the wait
 for the source, half a second in the mean and the same for both, is in it.
 
+`epoch_ms` is what a batch is made of: Spark's own parts as its progress has them, and within
+`addBatch`, for Millrace, those of the epoch and of its slowest shard.
+
 Sides take turns. After each run the state is compared with one Spark batch over the same rows.
 """
 
@@ -30,6 +33,7 @@ NAME = "latency"
 SIDES = {"millrace": "millrace_cluster", "spark": "spark_cluster"}
 EXECUTORS = PARALLELISM = 2
 PARTS = ("p50", "p99", "max")
+PARTS_OF = "epoch_ms"
 BAR_LOAD, BAR = 50, 0.7
 
 
@@ -70,6 +74,7 @@ class Latency:
         self._steps = steps
         self._result = Result(NAME)
         self._found: dict[tuple[str, int, str], list[Spread]] = {}
+        self._parts: dict[tuple[str, int], list[dict[str, float]]] = {}
 
     def run(self) -> Result:
         options, result = self._options, self._result
@@ -107,6 +112,7 @@ class Latency:
         side.start(run, side.rate, parallelism=PARALLELISM, trigger=None)
         peer.call("wait_commits", name=run, number=2, timeout=300)
         peer.call("wait", seconds=options.warm + options.steady)
+        self._parts.setdefault((name, load), []).append(peer.call("parts"))
         peer.call("stop")
         timeline = side.timeline(run)
         side.compare(self._result, peer, run, f"{name} at {load} %", self._workdir)
@@ -127,6 +133,10 @@ class Latency:
             for part in PARTS:
                 value = statistics.median(getattr(spread, part) for spread in spreads)
                 result.figure(f"latency.{name}.{load}.{what}_{part}_ms", value * 1e3)
+        for (name, load), runs in self._parts.items():
+            for part in dict.fromkeys(part for run in runs for part in run):
+                value = statistics.median(run.get(part, 0.0) for run in runs)
+                result.figure(f"{PARTS_OF}.{name}.{load}.{part}", value)
         for load in self._options.loads:
             for what in ("shown", "made"):
                 for part in PARTS:

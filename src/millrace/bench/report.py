@@ -15,6 +15,7 @@ from typing import Any
 from millrace.bench import _peers_section
 from millrace.bench._contract import BenchmarkError
 from millrace.bench._markdown import number, table
+from millrace.bench.latency import PARTS_OF
 
 ORDER = (
     "throughput",
@@ -172,6 +173,8 @@ def benchmarks_page(results: Results, images: set[str]) -> str:
         if f"{name}.png" in images and name != "state-types":
             parts.append(f"![{name}](images/{name}.png)")
         parts += _bars(result)
+        if name == "latency":
+            parts += _epoch_parts(result)
         if name == "peers":
             parts += _peers_section.tables(result)
         elif result["ratios"]:
@@ -252,6 +255,30 @@ def _bars(result: Mapping[str, Any]) -> list[str]:
         for b in result["bars"]
     ]
     return [table(("bar", "value", "target", "reached"), rows)] if rows else []
+
+
+def _epoch_parts(result: Mapping[str, Any]) -> list[str]:
+    """What a batch of each side is made of, by load."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for name, value in result["figures"].items():
+        kind, _, rest = name.partition(".")
+        if kind == PARTS_OF:
+            side, load, part = rest.split(".", 2)
+            found.setdefault((side, load), {})[part] = value
+    if not found:
+        return []
+    names = list(dict.fromkeys(part for parts in found.values() for part in parts))
+    rows = [
+        (f"`{name}`", *(number(p[name]) if name in p else "" for p in found.values()))
+        for name in names
+    ]
+    return [
+        "What a batch is made of, in milliseconds: medians of Spark's own parts, of which "
+        "`triggerExecution` is the whole and `addBatch` what it hands to the query; within that, "
+        "for Millrace, `epoch.*` on the driver one after the other, and `shard.*` within "
+        "`epoch.run`, of the slowest shard.",
+        table(("part", *(f"{side}, {load} %" for side, load in found)), rows),
+    ]
 
 
 def _figures(result: Mapping[str, Any]) -> list[str]:

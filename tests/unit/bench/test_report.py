@@ -67,6 +67,18 @@ def test_the_page_of_state_types_has_all_kinds_sizes_and_measures(tmp_path: Path
     assert "(state-types.md)" in made["benchmarks.md"]
 
 
+def test_latency_has_a_table_of_what_a_batch_is_made_of(tmp_path: Path) -> None:
+    latency = Result("latency")
+    latency.figure("latency.millrace.50.shown_p50_ms", 300)
+    latency.figure("epoch_ms.millrace.50.addBatch", 80)
+    latency.figure("epoch_ms.millrace.50.shard.apply", 3.5)
+    latency.figure("epoch_ms.spark.50.addBatch", 120)
+    page = report.pages(written(tmp_path, latency))["benchmarks.md"]
+    assert "| part | millrace, 50 % | spark, 50 % |" in page
+    assert "| `addBatch` | 80 | 120 |" in page
+    assert "| `shard.apply` | 3.5 |  |" in page
+
+
 def test_peers_have_a_table_with_ranges_and_costs(tmp_path: Path) -> None:
     page = report.pages(written(tmp_path, peers_result()))["benchmarks.md"]
     rows = [line for line in page.splitlines() if line.startswith("| ")]

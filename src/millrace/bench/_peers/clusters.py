@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import millrace as mr
 from millrace.bench._peers.engine import COUNTS
-from millrace.bench._peers.openloop import OpenLoopEngine
+from millrace.bench._peers.openloop import OpenLoopEngine, medians
 from millrace.bench._peers.rocksdb import STATE_SETTINGS
 from millrace.keygroups.groups import DEFAULT_KEY_GROUPS
 from millrace.log import Journal, open_store
@@ -52,6 +52,21 @@ class MillraceCluster(OpenLoopEngine):
     @property
     def query(self) -> StreamingQuery:
         return self._query.spark_query
+
+    def do_parts(self) -> dict[str, float]:
+        """Spark's, and below `addBatch` the epoch's own and its slowest shard's."""
+        epochs = self._query.recent_progress()
+        own = [
+            {
+                **{f"epoch.{name}": s * 1e3 for name, s in epoch["phases"].items()},
+                **{
+                    f"shard.{name}": s * 1e3
+                    for name, s in epoch["operators"][OPERATOR]["shard_seconds"].items()
+                },
+            }
+            for epoch in epochs[len(epochs) // 2 :]
+        ]
+        return super().do_parts() | medians(own)
 
     def _check(self) -> None:
         # A restart is a moment without a running query.

@@ -11,8 +11,10 @@ import abc
 import os
 import shutil
 import signal
+import statistics
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,14 @@ FILL_ROWS = 1_000_000
 PHASE_MS = 125
 """Sources begin so long after a whole second, so that triggers at whole seconds miss no row by a
 hair."""
+
+
+def medians(batches: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Part by part; a part that a batch does not have took it no time."""
+    names = dict.fromkeys(name for batch in batches for name in batch)
+    return {
+        name: float(statistics.median(batch.get(name, 0.0) for batch in batches)) for name in names
+    }
 
 
 class OpenLoopEngine(abc.ABC):
@@ -202,6 +212,11 @@ class OpenLoopEngine(abc.ABC):
             for p in self.query.recentProgress
             if p["numInputRows"]
         ]
+
+    def do_parts(self) -> dict[str, float]:
+        """Of the later half of the recent batches, the median milliseconds of each part."""
+        batches = [p["durationMs"] for p in self.query.recentProgress if p["numInputRows"]]
+        return medians(batches[len(batches) // 2 :])
 
     def do_state(self, name: str, path: str) -> int:
         """Write the counts to a Parquet file, sorted by key; returns how many there are."""
