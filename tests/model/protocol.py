@@ -34,6 +34,7 @@ from tests.model.state import (
     COMMITTED,
     CREATED,
     DOWN,
+    GONE,
     LOGGED,
     NEVER,
     OVERTAKEN,
@@ -300,10 +301,12 @@ class Protocol:
         rows: list[Rows] = list(parent.state) if parent is not None else [()] * groups
         changed: list[Rows | None] = [None] * groups
         owners = [0] * groups
-        for _, segment in driver.reports:
+        for executor, segment in driver.reports:
             if segment is None:
                 if not is_late:
                     raise Broken(LOST, action, "the file of a segment is gone")
+                for group in (g for g, e in enumerate(driver.layout) if e == executor):
+                    changed[group] = rows[group] = GONE
                 continue
             for group in segment.groups:
                 owners[group] += 1
@@ -426,14 +429,17 @@ class Protocol:
     def _follow(
         self, state: State, replica: tuple[Held | None, ...], version: int, groups: tuple[int, ...]
     ) -> tuple[Held | None, ...] | None:
-        """Bring key groups to a version; None if the version is not retained any more."""
+        """Bring key groups to a version; None if some of what it needs is not retained any more."""
         if version and state.manifests[version - 1] is None:
             return None
         if any(held is not None and held.at > version for held in replica):
             # A task older than what the process has seen: it starts over.
             replica = (None,) * len(replica)
         for group in groups:
-            replica = _put(replica, group, self._brought(state, replica[group], version, group))
+            brought = self._brought(state, replica[group], version, group)
+            if brought.rows == GONE:
+                return None
+            replica = _put(replica, group, brought)
         return replica
 
     def _brought(self, state: State, held: Held | None, version: int, group: int) -> Held:
@@ -450,6 +456,8 @@ class Protocol:
             if manifest is None:
                 # Away for longer than manifests are kept: go on with what is live now.
                 return Held(version, newest.state[group])
+            if manifest.changed[group] == GONE:
+                return Held(version, GONE)
             rows = rows if manifest.changed[group] is None else manifest.changed[group] or ()
         return Held(version, rows)
 

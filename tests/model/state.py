@@ -12,6 +12,9 @@ from typing import NamedTuple
 Rows = tuple[int, ...]
 """Rows of the source that were applied to a key group."""
 
+GONE: Rows = (-1,)
+"""What is in a file that was collected: nobody can read it."""
+
 NEVER = -1
 
 DOWN, STARTED, ASKED, LOGGED, RUNNING, CREATED, OVERTAKEN, COMMITTED = range(8)

@@ -35,6 +35,8 @@ ORDER = (
 FIELDS = ("name", "equal", "figures", "ratios", "bars", "machine", "versions", "date")
 BEGIN = "<!-- benchmark-results: begin -->"
 END = "<!-- benchmark-results: end -->"
+SOAK_BEGIN = "<!-- soak-results: begin -->"
+SOAK_END = "<!-- soak-results: end -->"
 NOTICE = "<!-- Made by `millrace bench report` of the files in bench/results. Do not edit. -->"
 
 ABOUT = {
@@ -382,12 +384,41 @@ def readme_table(results: Results) -> str:
 
 def with_table(readme: str, made: str) -> str:
     """The README with its table of results replaced."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise BenchmarkError(f"the README has no place for the results: {BEGIN} ... {END}")
     note = (
         "Medians, all sides on the same machine, outputs equal; a ratio above 1 is in favour of "
         "Millrace.\nMade by `millrace bench report`; [all figures](docs/benchmarks.md)."
     )
-    return f"{before}{BEGIN}\n\n{made}\n\n{note}\n\n{END}{after}"
+    return _replaced(readme, BEGIN, f"{made}\n\n{note}", END)
+
+
+def with_soak(page: str, result: Mapping[str, Any]) -> str:
+    """The page about reliability with the figures of the last soak replaced."""
+    counts = [("epochs", result["epochs"]), ("rows", result["rows"])]
+    counts += [("drivers started again", result["restarts"])]
+    for heading, part in SOAK_PARTS.items():
+        counts += [(f"**{heading}**", sum(result[part].values())), *result[part].items()]
+    counts += [(f"**{name}**", len(result[name])) for name in ("problems", "mismatches")]
+    made = [
+        f"The last one, {result['figures']['seconds'] / 60:.0f} minutes: `{result['command']}`",
+        _where(result),
+        table(("", "number"), [(name, f"{count:,}") for name, count in counts]),
+        "Made by `millrace bench report` of `bench/results/soak.json`.",
+    ]
+    return _replaced(page, SOAK_BEGIN, "\n\n".join(made), SOAK_END)
+
+
+SOAK_PARTS = {
+    "disturbances": "disturbances",
+    "how drivers ended": "ends",
+    "what Spark did": "spark",
+    "rows compared": "compared",
+}
+
+
+def _replaced(text: str, begin: str, made: str, end: str) -> str:
+    """A text with what is between two marks replaced."""
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise BenchmarkError(f"there is no place for the results: {begin} ... {end}")
+    return f"{before}{begin}\n\n{made}\n\n{end}{after}"

@@ -122,6 +122,31 @@ def test_the_table_replaces_what_is_between_the_marks() -> None:
         report.with_table("# A\n", "| new |")
 
 
+def test_the_last_soak_is_on_the_page_about_reliability() -> None:
+    result = {
+        **Result("soak").to_json(),
+        "figures": {"seconds": 1830.0},
+        "command": "millrace soak --minutes 30 --seed 1",
+        "epochs": 1234,
+        "rows": 56789,
+        "restarts": 7,
+        "disturbances": {"driver killed": 3, "disk full": 2},
+        "ends": {"killed": 3},
+        "spark": {"tasks": 4000},
+        "compared": {"state of visits": 900},
+        "problems": [],
+        "mismatches": ["one"],
+    }
+    page = f"# A\n\n{report.SOAK_BEGIN}\nold\n{report.SOAK_END}\n\n## B\n"
+    made = report.with_soak(page, result)
+    assert "The last one, 30 minutes: `millrace soak --minutes 30 --seed 1`" in made
+    assert "| epochs | 1,234 |" in made
+    assert "| **disturbances** | 5 |\n| driver killed | 3 |\n| disk full | 2 |" in made
+    assert "| **problems** | 0 |\n| **mismatches** | 1 |" in made
+    assert "old" not in made
+    assert report.with_soak(made, result) == made
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -152,4 +177,7 @@ def test_the_pages_in_the_tree_are_those_of_the_results_in_it() -> None:
     images = [path.name for path in (ROOT / "docs" / "images").glob("*.png")]
     for name, text in report.pages(results, images).items():
         assert (ROOT / "docs" / name).read_text() == text, f"run `millrace bench report`: {name}"
+    if "soak" in results:
+        page = (ROOT / "docs" / "reliability.md").read_text()
+        assert report.with_soak(page, results["soak"]) == page, "run `millrace bench report`"
     assert all(result["equal"] for result in results.values())

@@ -424,6 +424,10 @@ def report_command(results: Path, docs: Path, readme: Path | None, plots: bool) 
         for name, text in report.pages(found, drawn).items():
             (docs / name).write_text(text)
             click.echo(f"written: {docs / name}")
+        reliability = docs / "reliability.md"
+        if "soak" in found and reliability.exists():
+            reliability.write_text(report.with_soak(reliability.read_text(), found["soak"]))
+            click.echo(f"written: {reliability}")
         if readme is not None:
             made = report.with_table(readme.read_text(), report.readme_table(found))
             readme.write_text(made)
