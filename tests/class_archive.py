@@ -1,9 +1,9 @@
-"""An archive of Spark's loaded classes, with which the JVMs of the tests start in half the time.
+"""How the JVMs of the tests start: quickly, from an archive of Spark's loaded classes.
 
     python -m tests.class_archive
 
-A run of the tests starts some hundred JVMs. The archive is of one version of Java and of PySpark;
-a JVM that it does not fit does without.
+makes the archive. A run of the tests starts some hundred JVMs, and few live for long. The archive
+is of one version of Java and of PySpark; a JVM that it does not fit does without.
 """
 
 from __future__ import annotations
@@ -12,9 +12,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+from millrace.spark.one_machine import SHORT_LIFE, one_machine
+
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-OPTIONS = f"-XX:SharedArchiveFile={ARCHIVE} -Xlog:disable"
-"""For JVMs that are to use it."""
+
+
+def options() -> str:
+    """For all JVMs; of the archive, if it was made."""
+    if not ARCHIVE.exists():
+        return SHORT_LIFE
+    return f"{SHORT_LIFE} -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable"
 
 
 def make() -> None:
@@ -24,15 +31,14 @@ def make() -> None:
     from tests.spark import support
 
     import millrace as mr
-    from millrace.spark.one_machine import SHORT_LIFE, one_machine
 
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        options = f"{SHORT_LIFE} -XX:ArchiveClassesAtExit={ARCHIVE} -Xlog:disable"
+        exit_options = f"{SHORT_LIFE} -XX:ArchiveClassesAtExit={ARCHIVE} -Xlog:disable"
         spark = mr.session(
             "millrace-class-archive",
             master="local[2]",
-            config={**one_machine("512m", scratch), "spark.driver.extraJavaOptions": options},
+            config={**one_machine("512m", scratch), "spark.driver.extraJavaOptions": exit_options},
         )
         folder = support.Folder(scratch / "in", "k string, g int, v long, d decimal(9,2), s string")
         folder.drop([("a", 1, 2, None, "b")])

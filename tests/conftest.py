@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import class_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +30,13 @@ TIMEOUTS = {
     "faults": 600,
 }
 
+
+def _java_options() -> str:
+    from tests import class_archive
+
+    return class_archive.options()
+
+
 # Spark reads these when its JVM and its Python workers start. The root is on the workers' path
 # because functions in test modules are pickled by name, such as tests.spark.test_counts.
 if str(ROOT) not in sys.path:
@@ -40,8 +46,7 @@ os.environ["MILLRACE_CACHE_DIR"] = tempfile.mkdtemp(prefix="millrace-tests-")
 atexit.register(shutil.rmtree, os.environ["MILLRACE_CACHE_DIR"], ignore_errors=True)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-if class_archive.ARCHIVE.exists():
-    os.environ.setdefault("JAVA_TOOL_OPTIONS", class_archive.OPTIONS)
+os.environ.setdefault("JAVA_TOOL_OPTIONS", _java_options())
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
 )
