@@ -30,13 +30,15 @@ def possible() -> list[str]:
 
 
 def soaked(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+    # As from a shell, which does not say which Python the executors are to run.
+    shell = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     return subprocess.Popen(
         [sys.executable, "-m", "millrace.cli", "soak", "--executors", "2", *arguments],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**shell, "TMPDIR": str(tmp_path)},
         start_new_session=True,
     )
 

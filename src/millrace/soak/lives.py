@@ -251,6 +251,8 @@ class Supervisor:
             for name, value in os.environ.items()
             if name not in (crashpoints.VARIABLE, faulty.VARIABLE)
         }
+        # Executors would take whatever Python is on the path.
+        environment.setdefault("PYSPARK_PYTHON", sys.executable)
         # A killed process leaves its temporary files behind.
         environment["TMPDIR"] = str(self._folder / "tmp")
         crash = ""
