@@ -23,10 +23,10 @@ COMPARABLE = (
     "What is comparable: how many rows a second each engine takes in on this machine with its "
     "state or input made durable about every second, and what that costs. What is not: Millrace "
     "and Spark work in epochs of a million rows, and a result is there when its epoch is; Flink, "
-    "Bytewax and Pathway take in rows one by one or in small batches and, mini-batches and commits "
-    "aside, can have a result within milliseconds. This benchmark says nothing about latency, for "
-    "which an engine without epochs is the better choice below about a second. All of them run on "
-    "one machine, where Spark and Flink are built for many."
+    "Bytewax and Pathway take in rows one by one or in small batches and, mini-batches and "
+    "commits aside, can have a result within milliseconds. This benchmark says nothing about "
+    "latency, for which an engine without epochs is the better choice below some hundred "
+    "milliseconds. All of them run on one machine, where Spark and Flink are built for many."
 )
 
 SETTINGS = (
@@ -35,13 +35,14 @@ SETTINGS = (
     "per key. Pandas mode and PyFlink are too slow to create all keys first, so their state is "
     "smaller than that of the others, which is in their favour. Flink SQL runs with mini-batches "
     "(1 s, 50,000 rows) and the two phases of aggregation that they bring; PyFlink's program has "
-    "the default bundles and state cache, and buffer debloating, to help its checkpoints through: "
+    "the default bundles and state cache, in which few of so many keys are, so that most rows "
+    "cost a request to the JVM and back, and buffer debloating, to help its checkpoints through: "
     "they still take several seconds each (`checkpoints.*` among the figures is how many there "
-    "were while it was timed). Flink checkpoints exactly once every second, on RocksDB incrementally, with 1 GB of "
-    "managed memory. Bytewax is two processes with recovery on; its keys are strings. Pathway has "
-    "two threads, commits about a million rows at a time, and persists its input, because its "
-    "operators' state is persisted with a license key only. Spark's state stores have their "
-    "defaults, with RocksDB's changelog on."
+    "were while it was timed). Flink checkpoints exactly once every second, on RocksDB "
+    "incrementally, with 1 GB of managed memory. Bytewax is two processes with recovery on; its "
+    "keys are strings. Pathway has two threads, commits about a million rows at a time, and "
+    "persists its input, because its operators' state is persisted with a license key only. "
+    "Spark's state stores have their defaults, with RocksDB's changelog on."
 )
 
 COSTS = (
