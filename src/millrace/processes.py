@@ -27,12 +27,18 @@ def members(session: int | None = None) -> list[int]:
     return sorted(found)
 
 
-def executor_processes(session: int | None = None, *, below: int | None = None) -> dict[str, int]:
-    """Spark's executor id -> process id; in a session, or below a process."""
+def executor_processes(
+    session: int | None = None, *, below: int | None = None, application: str | None = None
+) -> dict[str, int]:
+    """Spark's executor id -> process id: in a session, below a process, or of an application."""
+    if application is not None:
+        pids = sorted(_parents())
+    else:
+        pids = members(session) if below is None else descendants(below)
     found = {}
-    for pid in members(session) if below is None else descendants(below):
+    for pid in pids:
         command = command_line(pid)
-        if "CoarseGrainedExecutorBackend" in command:
+        if "CoarseGrainedExecutorBackend" in command and (application or "") in command:
             match = re.search(r"--executor-id (\S+)", command)
             if match:
                 found[match.group(1)] = pid

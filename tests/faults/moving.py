@@ -13,7 +13,6 @@ import random
 import signal
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -32,19 +31,10 @@ KEYS = 997
 KEY_GROUPS = 32
 
 
-def executor_pids(app: str) -> dict[str, int]:
-    """Executor name -> process id, of one application."""
-    found = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            except OSError:
-                continue
-            if "--executor-id" in words and app in words:
-                name = words[words.index("--executor-id") + 1]
-                found[f"executor-{name}"] = int(folder.name)
-    return found
+def executor_pids(application: str) -> dict[str, int]:
+    """Executor name -> process id, wherever it was started."""
+    found = processes.executor_processes(application=application)
+    return {f"executor-{name}": pid for name, pid in found.items()}
 
 
 class Schedule:

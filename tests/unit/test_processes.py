@@ -34,12 +34,15 @@ def running(*command: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_executors_are_found_by_their_id() -> None:
-    with running("-c", IDLE, "CoarseGrainedExecutorBackend", "--executor-id", "7") as process:
+    words = ("CoarseGrainedExecutorBackend", "--executor-id", "7", "--app-id", "app-found-by-id")
+    with running("-c", IDLE, *words) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         assert executor_processes() == {"7": process.pid}
         assert executor_processes(below=os.getpid()) == {"7": process.pid}
         assert executor_processes(below=process.pid) == {}
+        assert executor_processes(application="app-found-by-id") == {"7": process.pid}
+        assert executor_processes(application="app-found-by-nobody") == {}
     assert executor_processes() == {}
 
 
