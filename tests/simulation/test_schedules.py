@@ -21,7 +21,7 @@ from millrace.reconfigure.moves import FINAL
 from millrace.reconfigure.requests import KINDS
 from millrace.reconfigure.strategies import STRATEGIES
 
-SCHEDULES = int(os.environ.get("MILLRACE_SCHEDULES", "1200"))
+SCHEDULES = int(os.environ.get("MILLRACE_SCHEDULES", "2000"))
 FIRST_SEED = int(os.environ.get("MILLRACE_FIRST_SEED", "0"))
 BLOCK = 50
 
