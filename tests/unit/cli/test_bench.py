@@ -197,6 +197,25 @@ def test_all_runs_all_and_ends_with_the_worst(
     assert sorted(path.stem for path in tmp_path.glob("*.json")) == sorted(COMMANDS)
 
 
+def test_all_makes_the_pages_with_pictures_beside_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib", reason="the pictures need the extra `bench`")
+    results = {name: Result(name) for name in COMMANDS}
+    results |= {"state-types": state_types_result(), "python": python_result()}
+    seen = {name: given(monkeypatch, name, result) for name, result in results.items()}
+    monkeypatch.chdir(tmp_path)
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    assert run("all", "--quick").exit_code == 0
+    assert list(docs.iterdir()) == []
+    ended = run("all")
+    assert ended.exit_code == 0, ended.output
+    assert "## rescale" in (docs / "benchmarks.md").read_text()
+    quick, full = seen["rescale"]
+    assert (quick.images, full.images) == (None, Path("docs/images"))
+
+
 def test_all_leaves_out_the_peers_that_have_no_environments(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -363,14 +364,23 @@ def peers_command(
     show_default=True,
     help="The directory for the results, one JSON file per benchmark.",
 )
-def all_command(quick: bool, out: Path) -> None:
-    """Every benchmark, one after the other; `peers` if its environments are there.
+@click.option(
+    "--docs",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Make the pages of the results in this folder. Default: `docs`, if it is there; none "
+    "with --quick.",
+)
+def all_command(quick: bool, out: Path, docs: Path | None) -> None:
+    """Every benchmark, one after the other; `peers` if its environments are there. Then the pages.
 
     \b
     Examples:
       millrace bench all
       millrace bench all --quick --out /tmp/results
+      millrace bench all --quick --out /tmp/results --docs /tmp/pages
     """
+    if docs is None and not quick and Path("docs").is_dir():
+        docs = Path("docs")
     codes = []
     for name in BENCHMARKS:
         options = module(name).Options()
@@ -378,7 +388,11 @@ def all_command(quick: bool, out: Path) -> None:
         if reason is not None:
             click.echo(f"{name}: {reason}")
             continue
+        if docs is not None and hasattr(options, "images"):
+            options = replace(options, images=docs / "images")
         codes.append(execute(name, options, quick, out / f"{name}.json", None))
+    if docs is not None:
+        _make_pages(out, docs, None, plots=True)
     sys.exit(max(codes))
 
 
@@ -412,6 +426,10 @@ def report_command(results: Path, docs: Path, readme: Path | None, plots: bool) 
       millrace bench report --readme README.md
       millrace bench report --results /tmp/results --docs /tmp/pages --no-plots
     """
+    _make_pages(results, docs, readme, plots=plots)
+
+
+def _make_pages(results: Path, docs: Path, readme: Path | None, *, plots: bool) -> None:
     from millrace.bench import plots as pictures
     from millrace.bench import report
 
