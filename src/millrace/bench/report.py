@@ -167,8 +167,8 @@ def benchmarks_page(results: Results, images: set[str]) -> str:
         NOTICE,
         "# Benchmarks",
         "Every benchmark compares the outputs of all sides before their times. A ratio above 1 is "
-        "in favour of Millrace, unless it says otherwise. To run them all and make these pages, and "
-        "the table in the README:",
+        "in favour of Millrace, unless it says otherwise. To run them all and make these pages, "
+        "and the table in the README:",
         "    make peers\n    millrace bench all\n    millrace bench report --readme README.md",
     ]
     for name, result in results.items():
