@@ -29,7 +29,6 @@ class Orders:
     """None: as it was."""
     speculation: bool
     standby: int
-    trigger: str
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
@@ -96,7 +95,8 @@ def _live(folder: Path, life: str, orders: Orders, master: str) -> None:
         str(disk / "location"),
         parallelism=orders.parallelism,
         key_groups=workload.KEY_GROUPS,
-        trigger=orders.trigger,
+        # No interval: Spark waits for the next one by the time of day, however far that is set back.
+        trigger=None,
         standby=orders.standby,
         retain_epochs=20,
     )

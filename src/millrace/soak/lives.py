@@ -243,7 +243,6 @@ class Supervisor:
             parallelism=self._executors if first else None,
             speculation=life.speculation,
             standby=life.standby,
-            trigger="50 milliseconds",
         )
         orders.write(self._folder / "lives" / f"{name}.json")
         environment = {
