@@ -95,7 +95,7 @@ def _live(folder: Path, life: str, orders: Orders, master: str) -> None:
         str(disk / "location"),
         parallelism=orders.parallelism,
         key_groups=workload.KEY_GROUPS,
-        # No interval: Spark waits for the next one by the time of day, however far that is set back.
+        # No interval: Spark waits for it by the time of day, however far that is set back.
         trigger=None,
         standby=orders.standby,
         retain_epochs=20,
