@@ -66,23 +66,16 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-# Before the hook of pytest-xdist, which looks for the groups.
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not item.path.is_relative_to(TESTS):
             continue
-        # Files are shared out among the processes of pytest-xdist whole, so that a module's
-        # fixtures are made once. Local clusters that start in the same second take the same
-        # name, and with it each other's folders: they run one after another.
-        cluster = item.get_closest_marker("cluster") is not None
-        item.add_marker(pytest.mark.xdist_group("cluster" if cluster else str(item.path)))
         kind = item.path.relative_to(TESTS).parts[0]
         if kind in TIMEOUTS:
             item.add_marker(kind)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(TIMEOUTS[kind]))
-    # The longest group first, so that nobody waits for it in the end.
+    # The longest first, so that nobody waits for them in the end.
     items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
 
 
