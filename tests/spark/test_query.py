@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from tests import processes
 from tests.spark import cluster_program, support
 
@@ -130,6 +130,32 @@ def test_a_batch_that_comes_during_a_stop_is_no_failure(
     jvm: Any = spark._jvm
     execution = jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
     assert execution.PROXY_ERROR().pattern().matcher(text).find()
+
+
+def test_a_stop_that_interrupts_an_epoch_is_no_failure(
+    spark: SparkSession, folder: support.Folder, tmp_path: Path
+) -> None:
+    location, mark = str(tmp_path / "l"), tmp_path / "sleeps"
+    stream = mr.stream(folder.stream(spark)).key_by("k").aggregate(n=mr.count(), name="t")
+
+    def sleep_once(df: DataFrame, batch_id: int) -> None:
+        if not mark.exists():
+            mark.touch()
+            jvm: Any = df.sparkSession._jvm
+            jvm.java.lang.Thread.sleep(120_000)
+        df.collect()
+
+    folder.drop([("a", 1), ("b", 2)])
+    query = stream.for_each_batch(sleep_once).start(location, parallelism=1)
+    while not mark.exists():
+        clock.sleep(0.05)
+    query.stop(timeout=0.2)
+    assert query.exception() is None
+    assert query.spark_query.exception() is None
+    again = stream.for_each_batch(sleep_once).start(location, parallelism=1)
+    again.process_all_available()
+    again.stop()
+    assert read_elsewhere(location) == [1, [{"k": "a", "n": 1}, {"k": "b", "n": 1}]]
 
 
 def test_available_now_processes_what_is_there_and_ends(

@@ -125,10 +125,10 @@ class EpochRunner:
             try:
                 self._run(df, batch_id)
             except BaseException as error:
-                self.director.close()
                 if self.stopping.is_set() and _is_interruption(error):
                     raise _interrupted() from None
                 self.failure = error
+                self.director.close()
                 raise
 
     def resume(self) -> None:
