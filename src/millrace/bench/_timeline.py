@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -209,3 +210,11 @@ class Timeline:
             if all(good[n : n + in_a_row]):
                 return point.committed - since
         return None
+
+
+def medians(batches: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Part by part; a part that a batch does not have took it no time."""
+    names = dict.fromkeys(name for batch in batches for name in batch)
+    return {
+        name: float(statistics.median(batch.get(name, 0.0) for batch in batches)) for name in names
+    }

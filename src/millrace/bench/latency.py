@@ -27,7 +27,7 @@ from millrace.bench._contract import Result
 from millrace.bench._openloop import FILLED, Side, Store
 from millrace.bench._process import Peer
 from millrace.bench._sizes import size_name
-from millrace.bench._timeline import Spread
+from millrace.bench._timeline import Spread, medians
 
 NAME = "latency"
 SIDES = {"millrace": "millrace_cluster", "spark": "spark_cluster"}
@@ -134,8 +134,7 @@ class Latency:
                 value = statistics.median(getattr(spread, part) for spread in spreads)
                 result.figure(f"latency.{name}.{load}.{what}_{part}_ms", value * 1e3)
         for (name, load), runs in self._parts.items():
-            for part in dict.fromkeys(part for run in runs for part in run):
-                value = statistics.median(run.get(part, 0.0) for run in runs)
+            for part, value in medians(runs).items():
                 result.figure(f"{PARTS_OF}.{name}.{load}.{part}", value)
         for load in self._options.loads:
             for what in ("shown", "made"):

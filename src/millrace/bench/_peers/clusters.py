@@ -12,8 +12,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import millrace as mr
 from millrace.bench._peers.engine import COUNTS
-from millrace.bench._peers.openloop import OpenLoopEngine, medians
+from millrace.bench._peers.openloop import OpenLoopEngine
 from millrace.bench._peers.rocksdb import STATE_SETTINGS
+from millrace.bench._timeline import medians
 from millrace.keygroups.groups import DEFAULT_KEY_GROUPS
 from millrace.log import Journal, open_store
 from millrace.log.layout import SPARK

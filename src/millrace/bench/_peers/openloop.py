@@ -11,10 +11,8 @@ import abc
 import os
 import shutil
 import signal
-import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace.bench._peers.engine import COUNTS, common_settings
-from millrace.bench._timeline import SOURCES, read_ends, read_points
+from millrace.bench._timeline import SOURCES, medians, read_ends, read_points
 from millrace.processes import executor_processes, python_workers
 
 FILL_ROWS = 1_000_000
@@ -34,14 +32,6 @@ FILL_ROWS = 1_000_000
 PHASE_MS = 125
 """Sources begin so long after a whole second, so that triggers at whole seconds miss no row by a
 hair."""
-
-
-def medians(batches: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Part by part; a part that a batch does not have took it no time."""
-    names = dict.fromkeys(name for batch in batches for name in batch)
-    return {
-        name: float(statistics.median(batch.get(name, 0.0) for batch in batches)) for name in names
-    }
 
 
 class OpenLoopEngine(abc.ABC):
