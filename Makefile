@@ -9,35 +9,42 @@ BENCH_ARGS ?=
 SOAK_ARGS ?= --minutes 5
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
-PEERS := $(patsubst bench/peers/%.txt,%,$(wildcard bench/peers/*.txt))
+PEERS := $(patsubst src/millrace_lab/environments/%.txt,%,$(wildcard src/millrace_lab/environments/*.txt))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv java demo test unit model lint docs bench peers soak report lock clean
+.PHONY: help venv java chromium demo test stress unit model lint wheel docs bench peers soak report lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: $(STAMP) ## create .venv from requirements.lock, with Millrace editable
+venv: $(STAMP) ## create .venv from requirements.lock, with Millrace and its lab editable
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock pyproject.toml src/millrace_lab/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "could not create $(VENV); on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@echo "installing requirements.lock into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	  --editable . --editable src/millrace_lab
 	@touch $@
 
-java: ## check for Java 17 or newer; install it where that is possible
+java: ## check for Java 17 or newer; install it where possible
 	@scripts/ensure-java
+
+chromium: ## check for Chromium, in which the tests look at the pages; install it where possible
+	@scripts/ensure-chromium
 
 demo: java $(STAMP) ## run the demonstration
 	@$(BIN)/millrace demo $(DEMO_ARGS)
 
-test: java lint $(ARCHIVE) ## lint, then run all tests
+test: java chromium lint $(ARCHIVE) ## lint, then run the tests
 	@$(BIN)/python -m pytest --numprocesses 2 $(PYTEST_ARGS)
+
+stress: java chromium $(ARCHIVE) ## run the long matrices that `make test` leaves out
+	@HYPOTHESIS_PROFILE=stress $(BIN)/python -m pytest --numprocesses 2 -m "stress or property" $(PYTEST_ARGS)
 
 $(ARCHIVE): $(STAMP) tests/class_archive.py
 	@echo "making $@, with which Java starts in half the time"
@@ -45,15 +52,19 @@ $(ARCHIVE): $(STAMP) tests/class_archive.py
 	@test -e $@ || { cat $@.log >&2; echo "no $@: the tests take longer" >&2; }
 
 unit: $(STAMP) ## run the tests that need no Spark
-	@$(BIN)/python -m pytest -m "unit or property or model or simulation" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "(unit or property or model or simulation) and not stress" $(PYTEST_ARGS)
 
 model: $(STAMP) ## check the protocol's model in its full bounds
 	@$(BIN)/python -m tests.model
 
-lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict
+lint: $(STAMP) ## ruff check, ruff format --check, mypy --strict, layers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict
+	@$(BIN)/lint-imports --no-logo
+
+wheel: $(STAMP) ## build the wheel that users install, into dist
+	@$(BIN)/python -m hatchling build --target wheel --directory dist
 
 docs: $(STAMP) ## build the documentation into build/docs
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
@@ -62,9 +73,9 @@ docs: $(STAMP) ## build the documentation into build/docs
 bench: java $(STAMP) ## run the benchmarks; choose with BENCH_ARGS
 	@$(BIN)/millrace bench all $(BENCH_ARGS)
 
-peers: $(PEERS:%=.peers/%/.stamp) ## make the environments of other stream processors, for `millrace bench peers`
+peers: $(PEERS:%=.peers/%/.stamp) ## create the environments of other stream processors, for `millrace bench peers`
 
-.peers/%/.stamp: bench/peers/%.txt
+.peers/%/.stamp: src/millrace_lab/environments/%.txt
 	@rm -rf .peers/$*
 	@mkdir -p .peers
 	@$(PYTHON) -m venv .peers/$*
@@ -75,19 +86,20 @@ peers: $(PEERS:%=.peers/%/.stamp) ## make the environments of other stream proce
 soak: java $(STAMP) ## disturb a query for some minutes; choose with SOAK_ARGS
 	@$(BIN)/millrace soak $(SOAK_ARGS)
 
-report: $(STAMP) ## make the pages about benchmarks of bench/results
+report: $(STAMP) ## rebuild the benchmark pages from src/millrace_lab/results
 	@$(BIN)/millrace bench report --readme README.md
 
-lock: $(STAMP) ## resolve requirements.lock anew
-	@$(BIN)/uv pip compile pyproject.toml --extra bench --extra dev --extra docs --extra serve --universal --python-version 3.11 \
-	  --upgrade --quiet --no-header --no-emit-index-url --no-emit-find-links --no-annotate \
+lock: $(STAMP) ## resolve requirements.lock again
+	@$(BIN)/uv pip compile pyproject.toml src/millrace_lab/pyproject.toml --extra dev --extra docs --extra serve \
+	  --universal --python-version 3.11 --upgrade --quiet --no-header --no-emit-index-url --no-emit-find-links \
+	  --no-annotate --no-emit-package millrace \
 	  --output-file requirements.lock
 	@for peer in $(PEERS); do \
-	  $(BIN)/uv pip compile bench/peers/$$peer.in --python-version 3.11 --upgrade --quiet --no-header --no-emit-index-url \
-	    --no-emit-find-links --no-annotate --output-file bench/peers/$$peer.txt || exit 1; \
+	  $(BIN)/uv pip compile src/millrace_lab/environments/$$peer.in --python-version 3.11 --upgrade --quiet --no-header --no-emit-index-url \
+	    --no-emit-find-links --no-annotate --output-file src/millrace_lab/environments/$$peer.txt || exit 1; \
 	done
 
 clean: ## remove .venv, .peers, caches and build output
-	@rm -rf $(VENV) .peers build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .peers build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	@rm -rf metastore_db spark-warehouse artifacts derby.log
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

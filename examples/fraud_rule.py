@@ -1,6 +1,6 @@
 """A fraud rule: a small payment, then a large one soon after, on the same card.
 
-Alerts leave by a side output with a schema of its own.
+Alerts go to a side output with its own schema.
 `python examples/fraud_rule.py` needs Millrace and Java, and writes to a temporary directory.
 """
 

@@ -54,7 +54,7 @@ def visit(*clicks):
 
 visit(("ann", "/", "12:00"), ("bob", "/", "12:01"), ("ann", "/buy", "12:03"))
 visit(("bob", "/help", "12:20"), ("ann", "/", "12:10"))
-visit(("cid", "/", "13:00"))  # Time goes on: the others have been silent for long enough.
+visit(("cid", "/", "13:00"))  # Later: the others have been silent for long enough.
 query.stop()
 
 ended = spark.table("ended").selectExpr("user", "date_format(began, 'mm') AS m", "views", "pages")

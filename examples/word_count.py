@@ -1,4 +1,4 @@
-"""Word count: files of text arrive, and a count per word is kept.
+"""Word count: files of text arrive, and the query counts each word.
 
 `python examples/word_count.py` needs Millrace and Java, and writes to a temporary directory.
 """

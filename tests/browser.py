@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from tests.waiting import DEADLINE
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -25,18 +25,14 @@ OPTIONS = (
     "--window-size=1360,1060",
 )
 
-needs_browser = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium: apt-get install chromium, or brew install chromium"
-)
-
 
 def _run(url: str, profile: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    assert CHROMIUM is not None
+    assert CHROMIUM is not None, "no Chromium: scripts/ensure-chromium installs it"
     return subprocess.run(
         [CHROMIUM, *OPTIONS, f"--user-data-dir={profile}", *options, url],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=DEADLINE,
         check=True,
     )
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from millrace.spark.one_machine import SHORT_LIFE, one_machine
+from millrace_lab.local_session import SHORT_LIFE, local_settings
 
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 
@@ -27,6 +28,7 @@ def options() -> str:
 def make() -> None:
     """Run a query, and have its JVM write down the classes it has loaded when it ends."""
     # Those who only use the archive need no Spark.
+    from pyspark import SparkContext
     from tests.faults import driver
     from tests.spark import support
 
@@ -38,7 +40,10 @@ def make() -> None:
         spark = mr.session(
             "millrace-class-archive",
             master="local[2]",
-            config={**one_machine("512m", scratch), "spark.driver.extraJavaOptions": exit_options},
+            config={
+                **local_settings("512m", scratch),
+                "spark.driver.extraJavaOptions": exit_options,
+            },
         )
         folder = support.Folder(scratch / "in", "k string, g int, v long, d decimal(9,2), s string")
         folder.drop([("a", 1, 2, None, "b")])
@@ -48,6 +53,11 @@ def make() -> None:
             driver.finish(sinked, scratch / f"location-{sink}")
         support.batch_state(folder.batch(spark), list(driver.KEYS), driver.AGGREGATES)
         spark.stop()
+        # The JVM writes the archive when it ends.
+        gateway: Any = SparkContext._gateway
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
 
 
 if __name__ == "__main__":

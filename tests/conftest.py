@@ -20,15 +20,8 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 
-# Folder -> seconds a test may take, unless it carries a timeout marker of its own.
-TIMEOUTS = {
-    "unit": 60,
-    "property": 120,
-    "model": 120,
-    "simulation": 300,
-    "spark": 300,
-    "faults": 600,
-}
+# The folders that are a kind of test, and so a marker.
+KINDS = ("unit", "property", "model", "simulation", "spark", "faults")
 
 
 def _java_options() -> str:
@@ -56,10 +49,11 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 settings.register_profile(
     "default",
     deadline=None,
-    max_examples=100,
+    max_examples=60,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+settings.register_profile("stress", settings.get_profile("default"), max_examples=500)
 settings.register_profile(
     "thorough", settings.get_profile("default"), derandomize=False, max_examples=2000
 )
@@ -71,10 +65,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not item.path.is_relative_to(TESTS):
             continue
         kind = item.path.relative_to(TESTS).parts[0]
-        if kind in TIMEOUTS:
+        if kind in KINDS:
             item.add_marker(kind)
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(TIMEOUTS[kind]))
     # The longest first, so that nobody waits for them in the end.
     items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
 
@@ -83,14 +75,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One small local session for the whole run: a JVM takes seconds to start."""
     import millrace as mr
-    from millrace.spark.one_machine import one_machine
+    from millrace_lab.local_session import local_settings
 
     scratch = tmp_path_factory.mktemp("spark")
     session = mr.session(
         "millrace-tests",
         master="local[2]",
         config={
-            **one_machine("1g", scratch),
+            **local_settings("1g", scratch),
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
         },
     )

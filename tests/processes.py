@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace.processes import command_line, members
+from tests.waiting import DEADLINE, until
+
+from millrace_lab.processes import command_line, members
 
 ROOT = Path(__file__).parent.parent
 
@@ -23,9 +24,9 @@ class Program:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def wait(self, timeout: float = 240) -> int:
+    def wait(self) -> int:
         try:
-            return self.process.wait(timeout)
+            return self.process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
             self.kill_all()
             raise AssertionError(f"the program did not end:\n{self.output()}") from None
@@ -37,15 +38,14 @@ class Program:
         """The JVM, the Python daemon and its workers, whatever process group they made."""
         return [pid for pid in members(self.process.pid) if pid != self.process.pid]
 
-    def assert_nobody_survives(self, seconds: int = 60) -> None:
+    def assert_nobody_survives(self) -> None:
         """The JVM notices that its driver is gone, and the workers that their JVM is."""
-        for _ in range(seconds * 10):
-            if not self.others():
-                return
-            time.sleep(0.1)
-        left = {pid: command_line(pid)[:200] for pid in self.others()}
-        self.kill_all()
-        raise AssertionError(f"processes survived their driver: {left}")
+        try:
+            until(lambda: not self.others(), "all processes of a dead driver gone")
+        except AssertionError as error:
+            left = {pid: command_line(pid)[:200] for pid in self.others()}
+            self.kill_all()
+            raise AssertionError(f"{error}: {left}") from None
 
     def kill_all(self) -> None:
         """SIGKILL to every process of the session, as when a machine loses power."""

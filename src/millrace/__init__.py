@@ -1,46 +1,96 @@
-"""Millrace: elastic, fast, queryable state for streams that run on Spark through PySpark."""
+"""Millrace: elastic, fast, queryable state for streams that run on Spark through PySpark.
 
-from millrace import testing
+The public names are loaded when they are first used: a program that only opens a location loads
+neither PySpark nor Numba. `_MODULES` says where each name is defined; type checkers read the
+imports below instead, and a test compares the two and `__all__`.
+"""
+
+import sys
+from typing import TYPE_CHECKING
+
 from millrace._version import __version__
-from millrace.api import KeyedStream, Query, Sinked, Stream, stream
-from millrace.compat.api import transform_with_state, transform_with_state_in_pandas
-from millrace.errors import MillraceError
-from millrace.interchange.moving import export
-from millrace.interchange.moving import move_in as import_state
-from millrace.interchange.moving_in import import_spark
-from millrace.operators.functions import (
-    Aggregate,
-    count,
-    first,
-    last,
-    max,
-    mean,
-    min,
-    stddev,
-    sum,
-    variance,
-)
-from millrace.processors.batch import Context, Rows, Timer
-from millrace.processors.declarations import (
-    Aggregating,
-    EventTimeTimer,
-    List,
-    Map,
-    Pickled,
-    ProcessingTimeTimer,
-    Reducing,
-    Set,
-    Value,
-)
-from millrace.processors.durations import days, hours, milliseconds, minutes, seconds
-from millrace.processors.outputs import SideOutput
-from millrace.processors.processor import Processor
-from millrace.processors.shared.declarations import Broadcast, TaskState
-from millrace.processors.whole_batch import Batch, BatchProcessor, States
-from millrace.reading import Reader
-from millrace.reading import open_location as open
-from millrace.spark.session import session
-from millrace.spark.tables import register_active
+
+if TYPE_CHECKING:
+    from millrace import testing
+    from millrace.api.query import Query
+    from millrace.api.spark_processors import transform_with_state, transform_with_state_in_pandas
+    from millrace.api.stream import KeyedStream, Stream, StreamWriter, stream
+    from millrace.errors import MillraceError
+    from millrace.interchange.spark_checkpoint import import_spark
+    from millrace.interchange.transfer import export, import_state
+    from millrace.operators.aggregate.functions import (
+        Aggregate,
+        count,
+        first,
+        last,
+        max,
+        mean,
+        min,
+        stddev,
+        sum,
+        variance,
+    )
+    from millrace.operators.process.context import Context, Rows, Timer
+    from millrace.operators.process.declarations import (
+        Aggregating,
+        EventTimeTimer,
+        List,
+        Map,
+        Pickled,
+        ProcessingTimeTimer,
+        Reducing,
+        Set,
+        Value,
+    )
+    from millrace.operators.process.durations import days, hours, milliseconds, minutes, seconds
+    from millrace.operators.process.outputs import SideOutput
+    from millrace.operators.process.processor import Processor
+    from millrace.operators.process.shared.declarations import Broadcast, TaskState
+    from millrace.operators.process.whole_batch import Batch, BatchProcessor, States
+    from millrace.reading.reader import Reader
+    from millrace.reading.reader import open_location as open
+    from millrace.spark.session import session
+else:
+    _MODULES = {
+        "api.query": "Query",
+        "api.spark_processors": "transform_with_state transform_with_state_in_pandas",
+        "api.stream": "KeyedStream Stream StreamWriter stream",
+        "errors": "MillraceError",
+        "interchange.transfer": "export import_state",
+        "interchange.spark_checkpoint": "import_spark",
+        "operators.aggregate.functions": (
+            "Aggregate count first last max mean min stddev sum variance"
+        ),
+        "operators.process.context": "Context Rows Timer",
+        "operators.process.declarations": (
+            "Aggregating EventTimeTimer List Map Pickled ProcessingTimeTimer Reducing Set Value"
+        ),
+        "operators.process.durations": "days hours milliseconds minutes seconds",
+        "operators.process.outputs": "SideOutput",
+        "operators.process.processor": "Processor",
+        "operators.process.shared.declarations": "Broadcast TaskState",
+        "operators.process.whole_batch": "Batch BatchProcessor States",
+        "reading.reader": "Reader open=open_location",
+        "spark.session": "session",
+    }
+
+    def __getattr__(name):
+        import importlib
+
+        if name == "testing":
+            return importlib.import_module("millrace.testing")
+        for module, names in _MODULES.items():
+            for entry in names.split():
+                public, _, own = entry.partition("=")
+                if public == name:
+                    found = getattr(importlib.import_module(f"millrace.{module}"), own or public)
+                    globals()[name] = found
+                    return found
+        raise AttributeError(f"module 'millrace' has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "Aggregate",
@@ -63,9 +113,9 @@ __all__ = [
     "Rows",
     "Set",
     "SideOutput",
-    "Sinked",
     "States",
     "Stream",
+    "StreamWriter",
     "TaskState",
     "Timer",
     "Value",
@@ -95,5 +145,14 @@ __all__ = [
     "variance",
 ]
 
-# A session that is running already knows format("millrace") from now on.
-register_active()
+
+def _register_active() -> None:
+    """Make format("millrace") known to the Spark session that is running, if there is one."""
+    spark = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
+    if spark is not None and spark.getActiveSession() is not None:
+        from millrace.spark.tables import register_active
+
+        register_active()
+
+
+_register_active()

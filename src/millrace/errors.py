@@ -102,6 +102,14 @@ class NewerFormatError(LocationError):
     """The location was written by a newer Millrace."""
 
 
+class UnsafeFolderError(MillraceError):
+    """A folder for copies of segments that others could write to."""
+
+
+class UnsafeStoreError(LocationError):
+    """A store that cannot create a file only if it is absent: two queries could both commit."""
+
+
 class FencedError(LocationError):
     """Another driver committed to this location: this one has lost and stops."""
 
@@ -135,7 +143,7 @@ class NotAnExportError(LocationError):
 
 
 class SparkStateError(LocationError):
-    """The state of a Spark query does not fit the stream that is to go on from it."""
+    """The state of a Spark query does not fit the stream that should continue from it."""
 
 
 class MissingOffsetsError(LocationError):

@@ -18,34 +18,40 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 from pyspark.sql import types as T
 
 from millrace import clock, types
+from millrace.arrays import UInt64Array
 from millrace.ddl import parse_schema
+from millrace.epoch.commit import Commit, Times, collect_reports, commit_epoch
+from millrace.epoch.report import OperatorReport
+from millrace.epoch.rows import decode, encode
+from millrace.epoch.shard import ShardTask, group_ranges, has_work, idle_report, open_shard
 from millrace.errors import UnknownColumnError, UnknownOutputError, UsageError
-from millrace.ids import Epoch, OperatorName, Shard
+from millrace.ids import Epoch, OperatorName, Shard, table_name
 from millrace.keygroups import Assignment, groups_of
-from millrace.keygroups.hashing import UInt64Array, fingerprints, is_computable
-from millrace.log import Journal, OperatorCommit, SegmentEntry, open_store
-from millrace.log.segment import HI, LO, segment_path
-from millrace.operators.aggregate import PART, Key
-from millrace.operators.operator import MAIN, Change, Moment, runs_every_epoch, table_name
-from millrace.processors.convert import encode_key, from_us, to_arrow, to_python, to_us
-from millrace.processors.making import make_operator
-from millrace.processors.outputs import LATE
-from millrace.processors.processor import Processor
-from millrace.processors.rows import EVENT, IS_INITIAL
-from millrace.processors.shared.broadcast import KEY, VALUE
-from millrace.processors.shared.session import broadcasts, side_column, side_type
-from millrace.processors.whole_batch import BatchProcessor
+from millrace.keygroups.hashing import fingerprints
+from millrace.keygroups.keys import is_computable
+from millrace.log import Journal, open_store
+from millrace.log.segment import HI
+from millrace.operators.input import Input
+from millrace.operators.operator import MAIN, MAIN_OUTPUT, Column
+from millrace.operators.process.convert import encode_key, from_us, to_arrow, to_python, to_us
+from millrace.operators.process.factory import make_operator
+from millrace.operators.process.keyed import Schemas
+from millrace.operators.process.outputs import LATE
+from millrace.operators.process.processor import Processor
+from millrace.operators.process.shared.broadcast import KEY, VALUE
+from millrace.operators.process.shared.states import broadcasts, side_type
+from millrace.operators.process.whole_batch import BatchProcessor
+from millrace.state.cache import ReplicaCache
 from millrace.state.replica import Replica
-from millrace.state.writing import compose_segment
 
 Broadcasts: TypeAlias = Mapping[str, Mapping[Any, Any] | Iterable[tuple[Any, Any]]]
 """Broadcast rows by state: keys and values, in order."""
@@ -112,11 +118,13 @@ class Harness:
                 )
         self._operator = make_operator(
             _NAME,
-            [Key(n, by_name[n].dataType) for n in names],
-            [Key(f.name, f.dataType) for f in fields],
+            Schemas(
+                [Column(n, by_name[n].dataType) for n in names],
+                [Column(f.name, f.dataType) for f in fields],
+                parse_schema(output),
+                event_time,
+            ),
             processor,
-            parse_schema(output),
-            event_time,
             None if initial_schema is None else parse_schema(initial_schema),
         )
         self._initial = list(initial_state or ())
@@ -124,7 +132,6 @@ class Harness:
             open_store(f"memory://millrace-{clock.fresh_id()}"), _KEY_GROUPS
         )
         self._trail = self._journal.trail(Epoch(0))
-        self._every = np.arange(_KEY_GROUPS)
         self._assignment = Assignment.even(_KEY_GROUPS, shards)
         self._time_us = to_us(start)
         self._watermark_us: int | None = None
@@ -133,10 +140,11 @@ class Harness:
 
     def reopen(self) -> None:
         """Start over from what was committed, as a restarted query does."""
-        self._shards: dict[int, dict[str, Replica]] = {}
+        self._caches: dict[int, ReplicaCache] = {}
+        """Each shard is a process of its own."""
 
     def rescale(self, shards: int) -> None:
-        """Spread the keys over so many shards from the next epoch on."""
+        """Spread the keys over this number of shards from the next epoch on."""
         if not 1 <= shards <= _KEY_GROUPS:
             raise UsageError(f"{shards} shards: there can be 1 to {_KEY_GROUPS}.")
         self._assignment = Assignment.even(_KEY_GROUPS, shards)
@@ -154,9 +162,10 @@ class Harness:
         `broadcast` has the broadcast rows of the epoch, by state: a dict or a list of keys and
         values; None as a value removes the entry.
         """
-        table = self._table(list(rows))
+        table = encode(self._input(list(rows)))
         if self._trail.epoch == 0 and self._initial:
-            table = pa.concat_tables([self._initial_table(), table], promote_options="default")
+            begun = encode(self._initial_input())
+            table = pa.concat_tables([begun, table], promote_options="default")
         output, sides, counters = self._epoch(table, self._broadcast_rows(broadcast or {}))
         for name, count in counters.items():
             self.counters[name] = self.counters.get(name, 0) + count
@@ -185,55 +194,42 @@ class Harness:
         if name not in self._operator.tables:
             known = ", ".join(repr(table) for table in self._operator.tables if table)
             raise UsageError(f"there is no table {name!r}; there are the main one, {known}.")
-        replica = self._open([name])[name]
-        self._follow({name: replica}, self._every)
-        rows = replica.read(self._every)
+        layout = self._operator.tables[name]
+        replica = Replica(self._journal.store, layout.schema, _KEY_GROUPS, owned=layout.owned)
+        every = np.arange(_KEY_GROUPS)
+        replica.follow(self._trail.operator(table_name(_NAME, name)), self._trail.epoch, every)
+        rows = replica.read(every)
         hidden = [n for n in rows.schema.names if n.startswith("_")]
         listed: list[dict[str, Any]] = rows.drop_columns(hidden).to_pylist(maps_as_pydicts="strict")
         return listed
 
-    def _open(self, tables: Iterable[str]) -> dict[str, Replica]:
-        store = self._journal.store
-        layouts = {table: self._operator.tables[table] for table in tables}
-        return {
-            table: Replica(store, layout.schema, _KEY_GROUPS, owned=layout.owned)
-            for table, layout in layouts.items()
-        }
-
-    def _follow(self, replicas: dict[str, Replica], groups: npt.NDArray[np.int64]) -> None:
-        for table, replica in replicas.items():
-            log = self._trail.operator(table_name(_NAME, table))
-            everywhere = self._operator.tables[table].everywhere
-            replica.follow(log, self._trail.epoch, self._every if everywhere else groups)
-
-    def _table(self, rows: list[dict[str, Any]]) -> pa.Table:
+    def _input(self, rows: list[dict[str, Any]]) -> Input:
+        """An epoch's rows; the initial state is not among them."""
         operator = self._operator
-        columns = self._routed(rows) | _columns("_c", operator.fields, rows)
-        if operator.initial:
-            columns[IS_INITIAL] = pa.array([False] * len(rows), pa.bool_())
+        event_us = None
         if operator.event_time is not None:
             times = [row.get(operator.event_time) for row in rows]
-            columns[EVENT] = pa.array([None if t is None else to_us(t) for t in times], pa.int64())
-        return pa.table(columns)
+            event_us = pa.array([None if t is None else to_us(t) for t in times], pa.int64())
+        is_initial = pa.array([False] * len(rows), pa.bool_()) if operator.initial else None
+        columns = _columns(operator.fields, rows)
+        routed = self._routed(rows)
+        return replace(routed, columns=columns, event_us=event_us, is_initial=is_initial)
 
-    def _initial_table(self) -> pa.Table:
+    def _initial_input(self) -> Input:
         rows = self._initial
-        columns = self._routed(rows) | _columns("_i", self._operator.initial, rows)
-        return pa.table(columns | {IS_INITIAL: pa.array([True] * len(rows))})
+        is_initial = pa.array([True] * len(rows), pa.bool_())
+        columns = _columns(self._operator.initial, rows)
+        return replace(self._routed(rows), initial=columns, is_initial=is_initial)
 
-    def _routed(self, rows: list[dict[str, Any]]) -> dict[str, pa.Array]:
-        """The columns that all rows have: keys and fingerprints."""
-        columns = _columns("_k", self._operator.keys, rows)
-        hi, lo = self._fingerprints(list(columns.values()))
-        columns[HI] = pa.array(hi.view(np.int64))
-        columns[LO] = pa.array(lo.view(np.int64))
-        columns[PART] = pa.array(np.zeros(len(rows), np.int32))
-        return columns
+    def _routed(self, rows: list[dict[str, Any]]) -> Input:
+        """What all rows have: keys and fingerprints."""
+        keys = _columns(self._operator.keys, rows)
+        hi, lo = self._fingerprints(list(keys))
+        return Input(hi, lo, keys, np.zeros(len(rows), np.int32))
 
     def _fingerprints(self, keys: list[pa.Array]) -> tuple[UInt64Array, UInt64Array]:
-        key_types = [key.type for key in self._operator.keys]
-        if all(map(is_computable, key_types)):
-            return fingerprints(keys, key_types)
+        if all(is_computable(types.to_json(key.type)) for key in self._operator.keys):
+            return fingerprints(keys)
         # As the columns have them: 1 and 1.0 are the same key if it is a double.
         listed = [to_python(column) for column in keys]
         digests = [xxhash.xxh3_128_intdigest(encode_key(k)) for k in zip(*listed, strict=True)]
@@ -249,100 +245,84 @@ class Harness:
                     f"broadcast={{{name!r}: ...}}: the processor declares no such broadcast state; "
                     f"it declares {', '.join(map(repr, declared)) or 'none'}."
                 )
-        nothing = self._operator.no_rows()
-        parts = [nothing]
-        for number, (name, declaration) in enumerate(declared.items()):
+        kinds = {name: side_type(declaration) for name, declaration in declared.items()}
+        parts = []
+        for name in declared:
             given = broadcast.get(name, ())
             items = list(given.items() if isinstance(given, Mapping) else given)
             pairs = [dict(zip((KEY, VALUE), item, strict=True)) for item in items]
-            side = to_arrow(pairs, side_type(declaration), f"a row of broadcast state {name!r}")
-            # Nothing but the state's own column; columns that must have a value, have zero.
-            columns = {
-                field.name: pa.nulls(len(pairs), field.type)
-                if field.name not in (HI, LO, PART)
-                else pa.array(np.zeros(len(pairs)), field.type)
-                for field in nothing.schema
-            }
-            columns[side_column(number)] = side
-            parts.append(pa.table(columns, schema=nothing.schema))
-        return pa.concat_tables(parts)
+            side = to_arrow(pairs, kinds[name], f"a row of broadcast state {name!r}")
+            # Nothing but the state's own column; what must have a value is zero.
+            zero = np.zeros(len(pairs), np.uint64)
+            sides = (side if n == name else pa.nulls(len(pairs), kinds[n]) for n in declared)
+            part = np.zeros(len(pairs), np.int32)
+            parts.append(encode(Input(zero, zero, (), part, broadcast=tuple(sides))))
+        return pa.concat_tables(
+            [encode(self._operator.no_rows()), *parts], promote_options="default"
+        )
 
     def _epoch(
         self, rows: pa.Table, broadcast: pa.Table
     ) -> tuple[pa.Table, dict[str, pa.Table], dict[str, int]]:
-        epoch = Epoch(self._trail.epoch + 1)
-        moment = Moment(epoch, self._time_us, self._watermark_us, assignment=self._assignment)
+        times = Times.after(self._trail, self._time_us, self._watermark_us)
         hi = np.asarray(rows.column(HI).to_numpy()).view(np.uint64)
         owner = np.asarray(self._assignment.owners)[groups_of(hi, _KEY_GROUPS)]
-        segments: dict[OperatorName, list[SegmentEntry]] = {}
-        outputs: list[pa.RecordBatch] = []
-        sides = {
+        task = self._task()
+        moment = times.moment(self._assignment)
+        reports = []
+        outputs: dict[str, list[pa.Table]] = {
             name: [types.arrow_schema(schema).empty_table()]
-            for name, schema in self._operator.side_schemas.items()
+            for name, schema in self._schemas().items()
         }
-        counters: dict[str, int] = {}
-        for shard in range(self._assignment.shards):
+        for shard in map(Shard, range(self._assignment.shards)):
             part = rows.filter(pa.array(owner == shard))
             part = pa.concat_tables([part, broadcast], promote_options="default")
-            if not part.num_rows and not runs_every_epoch(self._operator) and shard:
+            if not has_work(self._operator, part.num_rows):
+                reports.append(idle_report(task, shard, times.epoch))
                 continue
-            change = self._shard(Shard(shard), part, moment, segments)
-            outputs.append(change.output)
-            for name, batch in change.sides.items():
-                sides[name].append(pa.Table.from_batches([batch]))
-            for name, count in change.counters.items():
-                counters[name] = counters.get(name, 0) + count
-        self._journal.commit(
-            self._trail,
-            run="test",
-            batch_id=epoch - 1,
-            watermark_ms=None if self._watermark_us is None else self._watermark_us // 1000,
-            operators={
-                name: OperatorCommit(self._assignment, tuple(entries), 0)
-                for name, entries in segments.items()
-            },
-            specs={_NAME: self._operator.spec()},
-            full=False,
-            time_ms=self._time_us // 1000,
+            cache = self._caches.setdefault(shard, ReplicaCache())
+            opened = open_shard(task, self._operator, shard, moment, cache)
+            change = opened.apply(decode(part) if part.num_rows else None)
+            for name, batch in {MAIN_OUTPUT: change.output, **change.sides}.items():
+                outputs[name].append(pa.Table.from_batches([batch]))
+            reports.append(opened.seal())
+        assignments = {_NAME: self._assignment}
+        found = collect_reports(times.epoch, assignments, reports)
+        commit = Commit(
+            run="test", batch_id=self._trail.epoch, full=False, time_ms=self._time_us // 1000
         )
-        beside = {name: pa.concat_tables(tables) for name, tables in sides.items()}
-        return pa.Table.from_batches(outputs), beside, counters
+        commit_epoch(
+            self._journal, self._trail, times, [self._operator], assignments, found, commit
+        )
+        tables = {name: pa.concat_tables(parts) for name, parts in outputs.items()}
+        counters = OperatorReport.of(found[_NAME], 0).counters
+        return tables.pop(MAIN_OUTPUT), tables, counters
 
-    def _shard(
-        self,
-        shard: Shard,
-        rows: pa.Table,
-        moment: Moment,
-        segments: dict[OperatorName, list[SegmentEntry]],
-    ) -> Change:
-        """What a task does: apply the rows, and write the changes of each table."""
-        if shard not in self._shards:
-            self._shards[shard] = self._open(self._operator.tables)
-        replicas = self._shards[shard]
-        groups = self._assignment.groups_of(shard)
-        self._follow(replicas, groups)
-        change = self._operator.apply(replicas, rows, groups, moment)
-        for table, changed in change.tables.items():
-            name = table_name(_NAME, table)
-            path = segment_path(name, Epoch(moment.epoch), shard, clock.fresh_id()[:12])
-            sweep = self._operator.sweep(table, moment)
-            written = compose_segment(
-                replicas[table], path, changed.rows, groups, _INDEX_BUDGET, sweep
-            )
-            self._journal.store.put(path, memoryview(written.buffer))
-            segments.setdefault(name, []).append(written.entry)
-            swept = change.counters.get("expired", 0) + written.swept_rows
-            change.counters["expired"] = swept
-        return change
+    def _schemas(self) -> dict[str, T.StructType]:
+        """The schemas of all outputs."""
+        return {MAIN_OUTPUT: self._operator.output_schema, **self._operator.side_schemas}
+
+    def _task(self) -> ShardTask:
+        return ShardTask(
+            location=self._journal.store.url,
+            query=self._journal.identity.query,
+            operator=_NAME,
+            spec="",
+            code=None,
+            key_groups=_KEY_GROUPS,
+            groups=group_ranges(self._assignment),
+            index_budget=_INDEX_BUDGET,
+            ansi=True,
+        )
 
 
-def _columns(prefix: str, described: Sequence[Key], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    columns = {}
-    for i, column in enumerate(described):
+def _columns(described: Sequence[Column], rows: list[dict[str, Any]]) -> tuple[pa.Array, ...]:
+    columns = []
+    for column in described:
         values = [row.get(column.name) for row in rows]
         arrow = types.arrow_type(column.type, column.name)
-        columns[f"{prefix}{i}"] = to_arrow(values, arrow, f"column {column.name!r}")
-    return columns
+        columns.append(to_arrow(values, arrow, f"column {column.name!r}"))
+    return tuple(columns)
 
 
 def _listed(table: pa.Table) -> list[tuple[Any, ...]]:

@@ -38,7 +38,7 @@ class Spent(mr.Processor):
         yield (key.user, self.total.get())
 
 
-def build(spark: SparkSession, folder: Path, rates: Path, sinks: Path) -> mr.Sinked:
+def build(spark: SparkSession, folder: Path, rates: Path, sinks: Path) -> mr.StreamWriter:
     def one_by_one(path: Path, schema: str) -> DataFrame:
         source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
         return source.parquet(f"{path}/*")

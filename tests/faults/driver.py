@@ -1,22 +1,27 @@
 """The program that the tests kill: a query over a folder of files, one file an epoch.
 
-    python -m tests.faults.driver INPUT LOCATION SINK PATH
+    python -m tests.faults.driver INPUT LOCATION SINK PATH [FOLDER TO HANG BY]
 
-A test drops the files first, runs this with `MILLRACE_CRASH` set, and later, without it, either
-runs it again or builds the same query in a session of its own.
+A test drops the files first, runs this with the variables of `crashes.environment`, and later,
+without them, either runs it again or builds the same query in a session of its own.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
-from millrace.spark.one_machine import SHORT_LIFE, one_machine
+from millrace_lab.faults import crashes
+from millrace_lab.local_session import SHORT_LIFE, local_settings
 
 SCHEMA = "k string, g int, v long, d decimal(9,2), s string, _epoch int, _seq long"
 KEYS = ("k", "g")
@@ -45,15 +50,36 @@ class WriteByBatchId:
         temporary.replace(self._path / f"{batch_id}.parquet")
 
 
-def build(spark: SparkSession, folder: Path, sink: str, path: Path) -> mr.Sinked:
+class HangInSecond:
+    """Workers that write the second batch say so in a folder, and wait there for leave to go on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.writing = folder / "writing"
+        self.resume = folder / "resume"
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        if context.getLocalProperty("streaming.sql.batchId") == "1":
+            self.writing.touch()
+            while not self.resume.exists():
+                time.sleep(0.01)
+        yield from batches
+
+
+def build(
+    spark: SparkSession, folder: Path, sink: str, path: Path, hang: HangInSecond | None = None
+) -> mr.StreamWriter:
     source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(f"{folder}/*")
     stream = mr.stream(source).key_by(*KEYS).aggregate(name="totals", **AGGREGATES)
+    if hang is not None:
+        stream = stream.transform(lambda df: df.mapInArrow(hang, df.schema))
     if sink == "function":
         return stream.for_each_batch(WriteByBatchId(path))
     return stream.to(sink, path=str(path))
 
 
-def finish(sinked: mr.Sinked, location: Path, parallelism: int = 2) -> mr.Query:
+def finish(sinked: mr.StreamWriter, location: Path, parallelism: int = 2) -> mr.Query:
     """Process everything there is, then stop."""
     query = sinked.start(str(location), parallelism=parallelism)
     try:
@@ -65,17 +91,19 @@ def finish(sinked: mr.Sinked, location: Path, parallelism: int = 2) -> mr.Query:
 
 def session() -> SparkSession:
     """A small session for a short life."""
+    crashes.register_driver()
     return mr.session(
         "millrace-faults",
         master="local[2]",
-        config={**one_machine("512m"), "spark.driver.extraJavaOptions": SHORT_LIFE},
+        config={**local_settings("512m"), "spark.driver.extraJavaOptions": SHORT_LIFE},
     )
 
 
 def main() -> None:
-    folder, location, sink, path = sys.argv[1:]
+    folder, location, sink, path, *hang = sys.argv[1:]
     spark = session()
-    finish(build(spark, Path(folder), sink, Path(path)), Path(location))
+    hanging = HangInSecond(Path(hang[0])) if hang else None
+    finish(build(spark, Path(folder), sink, Path(path), hanging), Path(location))
     spark.stop()
 
 

@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 
 from tests.faults.moving import EXECUTORS, compared, run_epochs, session, start
+from tests.waiting import DEADLINE, until
 
 import millrace as mr
 
-PATIENCE_SECONDS = 120.0
 SPARE = 1
 
 
 def await_executors(query: mr.Query, number: int) -> list[str]:
-    """Their names, once there are so many, or after a while."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while len(query.executors()) != number and time.monotonic() < until:
-        run_epochs(query, 1)
+    """Their names, once there are that many."""
+    until(lambda: len(query.executors()) == number, f"{number} executors")
     return list(query.executors())
 
 
@@ -38,7 +35,7 @@ def main() -> None:
     alive = [await_executors(query, EXECUTORS)]
     states = []
     for shards in (1, EXECUTORS):
-        states.append(query.rescale(shards).wait(PATIENCE_SECONDS).state)
+        states.append(query.rescale(shards).wait(DEADLINE).state)
         alive.append(await_executors(query, min(shards + SPARE, EXECUTORS)))
     run_epochs(query, 2)
     (assignment,) = query.assignment().values()

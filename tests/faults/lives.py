@@ -15,7 +15,7 @@ from tests.faults import driver
 from tests.spark import support
 
 import millrace as mr
-from millrace import crashpoints
+from millrace_lab.faults import crashes
 
 EPOCHS = 3
 
@@ -50,7 +50,7 @@ class Case:
         self.location, self.path = tmp_path / "location", tmp_path / "sink"
         self._log = tmp_path / "log"
 
-    def start(self, crash: str = "") -> processes.Program:
+    def start(self, crash: str = "", *hang: Path) -> processes.Program:
         """A driver in a process of its own."""
         return processes.start(
             "tests.faults.driver",
@@ -58,8 +58,9 @@ class Case:
             self.location,
             self._sink,
             self.path,
+            *hang,
             log=self._log,
-            **({crashpoints.VARIABLE: crash} if crash else {}),
+            **(crashes.environment(crash) if crash else {}),
         )
 
     def die_at(self, crash: str) -> None:

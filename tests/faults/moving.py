@@ -18,12 +18,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
+from tests.waiting import DEADLINE
 
 import millrace as mr
-from millrace import processes
 from millrace.api.query import Query
 from millrace.errors import MoveError, UsageError
-from millrace.spark.one_machine import one_machine
+from millrace_lab import processes
+from millrace_lab.local_cluster import starting
+from millrace_lab.local_session import local_settings
 
 EXECUTORS = 3
 ROWS = 3000
@@ -93,18 +95,19 @@ def expected(batches: int) -> tuple[dict[int, tuple[int, int]], dict[int, dict[i
 
 
 def session(master: str, config: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
-    spark = mr.session(
-        "millrace-moving",
-        master=master,
-        config={
-            **one_machine("512m"),
-            "spark.executor.memory": "512m",
-            # Kills come faster here than a real cluster would forgive.
-            "spark.task.maxFailures": "16",
-            "spark.deploy.maxExecutorRetries": "-1",
-            **config,
-        },
-    )
+    with starting():
+        spark = mr.session(
+            "millrace-moving",
+            master=master,
+            config={
+                **local_settings("512m"),
+                "spark.executor.memory": "512m",
+                # Kills come faster here than a real cluster would forgive.
+                "spark.task.maxFailures": "16",
+                "spark.deploy.maxExecutorRetries": "-1",
+                **config,
+            },
+        )
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -171,7 +174,7 @@ def main() -> None:
     ended = []
     for move in schedule.moves:
         try:
-            ended.append(move.wait(120).state)
+            ended.append(move.wait(DEADLINE).state)
         except MoveError:
             ended.append(move.state)
     run_epochs(query, 2)

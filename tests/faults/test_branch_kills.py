@@ -16,19 +16,21 @@ from pyspark.sql import SparkSession
 from tests import processes
 from tests.faults import branches, driver
 from tests.spark import support
+from tests.stress import few
 
 import millrace as mr
-from millrace import crashpoints
+from millrace import hooks
+from millrace_lab.faults import crashes
 
 CRASHES = [
-    f"{crashpoints.AFTER_SEGMENT}@1",
-    f"{crashpoints.AFTER_SINK}@1",
-    f"{crashpoints.AFTER_MANIFEST}@1",
-    f"{crashpoints.BEFORE_MANIFEST}@2",
+    f"{hooks.AFTER_SEGMENT}@1",
+    f"{hooks.AFTER_SINK}@1",
+    f"{hooks.AFTER_MANIFEST}@1",
+    f"{hooks.BEFORE_MANIFEST}@2",
 ]
 
 
-@pytest.mark.parametrize("crash", CRASHES)
+@pytest.mark.parametrize("crash", few(CRASHES, f"{hooks.AFTER_SINK}@1"))
 def test_killed_once(spark: SparkSession, tmp_path: Path, crash: str) -> None:
     rng = random.Random(13)
     folder = support.Folder(tmp_path / "in", "user string, seconds long")
@@ -48,7 +50,7 @@ def test_killed_once(spark: SparkSession, tmp_path: Path, crash: str) -> None:
         location,
         sinks,
         log=tmp_path / "log",
-        **{crashpoints.VARIABLE: crash},
+        **crashes.environment(crash),
     )
     code = program.wait()
     assert code == -signal.SIGKILL, f"ended with {code} instead of dying:\n{program.output()}"

@@ -1,13 +1,13 @@
 """The driver is killed at every named point of an epoch; after a restart everything is exact.
 
-The crash points are data: `millrace.crashpoints.POINTS`. The killed driver is a process of its own;
+The crash points are data: `crashes.DRIVER_POINTS`. The killed driver is a process of its own;
 the last life is in the tests' session, which saves a JVM.
 """
 
 from __future__ import annotations
 
+import itertools
 import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,34 +15,45 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.faults import driver
 from tests.faults.lives import Case, Truth
+from tests.stress import few
+from tests.waiting import until
 
-from millrace import crashpoints
+from millrace import hooks
+from millrace_lab.faults import crashes
 
 CRASH_EPOCH = 2
 
 # Point -> the epoch that is committed when the driver dies there in epoch 2.
 COMMITTED = {
-    crashpoints.BEFORE_SINK: 1,
-    crashpoints.AFTER_SEGMENT: 1,
-    crashpoints.AFTER_SINK: 1,
-    crashpoints.BEFORE_MANIFEST: 1,
-    crashpoints.AFTER_MANIFEST: 2,
-    crashpoints.BEFORE_COMMIT: 2,
+    hooks.BEFORE_SINK: 1,
+    hooks.AFTER_SEGMENT: 1,
+    hooks.AFTER_SINK: 1,
+    hooks.BEFORE_MANIFEST: 1,
+    hooks.AFTER_MANIFEST: 2,
+    hooks.BEFORE_COMMIT: 2,
 }
 
 # Point -> how often a user's function gets the batch in all. It runs the frame, and so the shards.
 CALLS = {
-    crashpoints.BEFORE_SINK: 1,
-    crashpoints.AFTER_SEGMENT: 2,
-    crashpoints.AFTER_SINK: 2,
-    crashpoints.BEFORE_MANIFEST: 2,
-    crashpoints.AFTER_MANIFEST: 1,
-    crashpoints.BEFORE_COMMIT: 1,
+    hooks.BEFORE_SINK: 1,
+    hooks.AFTER_SEGMENT: 2,
+    hooks.AFTER_SINK: 2,
+    hooks.BEFORE_MANIFEST: 2,
+    hooks.AFTER_MANIFEST: 1,
+    hooks.BEFORE_COMMIT: 1,
 }
 
 
-@pytest.mark.parametrize("sink", driver.SINKS)
-@pytest.mark.parametrize("point", crashpoints.POINTS)
+@pytest.mark.parametrize(
+    ("point", "sink"),
+    few(
+        itertools.product(crashes.DRIVER_POINTS, driver.SINKS),
+        (hooks.AFTER_SEGMENT, "function"),
+        (hooks.AFTER_SINK, "parquet"),
+        (hooks.AFTER_MANIFEST, "parquet"),
+        (hooks.BEFORE_COMMIT, "function"),
+    ),
+)
 def test_killed_once(
     spark: SparkSession, truth: Truth, tmp_path: Path, point: str, sink: str
 ) -> None:
@@ -58,8 +69,10 @@ def test_killed_once(
 @pytest.mark.parametrize(
     "crashes",
     [
-        (f"{crashpoints.AFTER_SINK}@1", f"{crashpoints.BEFORE_MANIFEST}@1"),
-        (f"{crashpoints.AFTER_MANIFEST}@2", f"{crashpoints.AFTER_SEGMENT}@3"),
+        (f"{hooks.AFTER_SINK}@1", f"{hooks.BEFORE_MANIFEST}@1"),
+        pytest.param(
+            (f"{hooks.AFTER_MANIFEST}@2", f"{hooks.AFTER_SEGMENT}@3"), marks=pytest.mark.stress
+        ),
     ],
     ids=" then ".join,
 )
@@ -74,13 +87,17 @@ def test_killed_twice(
 
 
 def test_the_whole_machine_dies(spark: SparkSession, truth: Truth, tmp_path: Path) -> None:
-    """Driver, JVM and workers are killed at once, as soon as the first epoch is committed."""
+    """Driver, JVM and workers are killed at once, while the second epoch is being written."""
     case = Case(spark, truth, tmp_path, "parquet")
-    program = case.start()
-    while not case.committed() and program.process.poll() is None:
-        time.sleep(0.005)
+    hang = driver.HangInSecond(tmp_path)
+    program = case.start("", tmp_path)
+    until(
+        lambda: hang.writing.exists() or program.process.poll() is not None,
+        "writing the second epoch",
+    )
     program.kill_all()
     program.assert_nobody_survives()
     assert program.process.returncode == -signal.SIGKILL, program.output()
+    assert case.committed() == 1
     case.finish_here()
     case.assert_exact()

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from tests import processes
+from tests.stress import few
 
-from millrace.soak.cluster import standalone_cluster
+from millrace_lab.soak.cluster import standalone_cluster
 
 ALL = "live,pause,fluid,lazy,standby,restart"
 
@@ -19,7 +20,7 @@ def result_of(tmp_path: Path, module: str, *arguments: object) -> dict[str, Any]
         module, tmp_path / "location", tmp_path / "output", *arguments, log=tmp_path / "log"
     )
     try:
-        code = program.wait(540)
+        code = program.wait()
     finally:
         program.kill_all()
     lines = [line for line in program.output().splitlines() if line.startswith("RESULT ")]
@@ -38,13 +39,18 @@ def moved(tmp_path: Path, seed: int, actions: int, *more: str) -> dict[str, Any]
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("seed", [1])
-def test_state_and_outputs_are_those_of_a_still_query(tmp_path: Path, seed: int) -> None:
-    result = moved(tmp_path, seed, 7)
-    assert len(result["actions"]) == 7
+@pytest.mark.parametrize(
+    ("seed", "actions"), few([(1, 5), (2, 12), (3, 12), (4, 12), (5, 12)], (1, 5))
+)
+def test_state_and_outputs_are_those_of_a_still_query(
+    tmp_path: Path, seed: int, actions: int
+) -> None:
+    result = moved(tmp_path, seed, actions)
+    assert len(result["actions"]) == actions
 
 
 @pytest.mark.cluster
+@pytest.mark.stress
 def test_on_a_standalone_cluster(tmp_path: Path) -> None:
     with standalone_cluster(tmp_path, workers=3) as master:
         result = moved(tmp_path, 3, 4, master)
@@ -56,8 +62,7 @@ def test_copies_of_tasks_and_stages_that_run_again(tmp_path: Path) -> None:
     with standalone_cluster(tmp_path, workers=3) as master:
         result = result_of(tmp_path, "tests.faults.reruns", master)
     assert result["killed"], result
-    assert all(result["slept"]), result
-    assert result["spark"].get("speculative tasks"), result
+    assert len(result["copied"]) == 2, result
     assert result["spark"].get("stages run again"), result
 
 

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from tests.unit.reading.streams import KeyTuple, Oracle, as_oracle, batch, draw
+from tests.waiting import until
 
 import millrace as mr
-from millrace import clock
 from millrace.log import Journal, open_store
 from millrace.log.inspection import inspect
 
@@ -60,25 +60,30 @@ def start(location: Path, until: int) -> subprocess.Popen[bytes]:
 
 def test_a_writer_that_is_killed(tmp_path: Path) -> None:
     location = tmp_path / "location"
-    writer = start(location, KILLS[0] + AHEAD)
-    # By its name: a manifest that is being written has another one.
-    while not any((location / "manifests").glob("[0-9]*.json")):
+    writer = start(location, 1)
+    manifests = location / "manifests"
+    try:
+        # By its name: a manifest that is being written has another one.
+        until(lambda: any(manifests.glob("[0-9]*.json")) or writer.poll() is not None, "an epoch")
         assert writer.poll() is None, "the writer ended by itself"
-        clock.sleep(0.01)
+    finally:
+        writer.kill()
+        writer.wait()
     held = mr.open(str(location))
     first = held.epoch
     warm = mr.open(str(location))
     seen: set[int] = set()
+    writer = start(location, KILLS[0] + AHEAD)
     try:
-        for number, until in enumerate((*KILLS, EPOCHS)):
-            while warm.epoch < until:
-                assert until == EPOCHS or writer.poll() is None, "the writer ended by itself"
+        for number, last in enumerate((*KILLS, EPOCHS)):
+            while warm.epoch < last:
+                assert last == EPOCHS or writer.poll() is None, "the writer ended by itself"
                 seen.add(warm.refresh())
                 assert as_oracle(warm.sql("select * from totals")) == oracle(warm.epoch)
                 with mr.open(str(location)) as fresh:
                     assert as_oracle(fresh.sql("select * from totals")) == oracle(fresh.epoch)
                 assert writer.poll() in (None, 0), "the writer failed"
-            if until == EPOCHS:
+            if last == EPOCHS:
                 break
             writer.kill()
             writer.wait()

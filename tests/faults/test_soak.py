@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from millrace import processes
-from millrace.soak import machine, schedule
-from millrace.soak.oracle import check
+from millrace_lab import processes
+from millrace_lab.soak import disk, schedule
+from millrace_lab.soak.oracle import check
 
 KINDS = (
     schedule.EXECUTOR_KILLED,
@@ -25,7 +26,7 @@ KINDS = (
 
 def possible() -> list[str]:
     """Those of the kinds that this machine can have."""
-    missing = schedule.MOUNTS if machine.missing() else ()
+    missing = schedule.MOUNTS if disk.missing() else ()
     return [kind for kind in KINDS if kind not in missing]
 
 
@@ -33,7 +34,7 @@ def soaked(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     # As from a shell, which does not say which Python the executors are to run.
     shell = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     return subprocess.Popen(
-        [sys.executable, "-m", "millrace.cli", "soak", "--executors", "2", *arguments],
+        [sys.executable, "-m", "millrace_lab", "soak", "--executors", "2", *arguments],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -43,6 +44,7 @@ def soaked(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.stress
 @pytest.mark.cluster
 def test_state_and_outputs_are_those_of_a_batch_run(tmp_path: Path) -> None:
     kinds = possible()
@@ -50,18 +52,31 @@ def test_state_and_outputs_are_those_of_a_batch_run(tmp_path: Path) -> None:
     # This seed's first driver loses an executor, and its shuffle output, at a named point; its
     # second has a store that fails.
     options = ["--disturbances", str(len(kinds)), "--seed", "26128"]
-    process = soaked(tmp_path, *options, "--json", "out.json", "--keep", "kept", *only)
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
-    result = json.loads((tmp_path / "out.json").read_text())
-    assert result["mismatches"] == []
-    assert result["problems"] == []
+    result = equal_in_the_end(tmp_path, *options, "--keep", "kept", *only)
     assert result["restarts"] >= 1
     assert [kind for kind in kinds if not result["disturbances"].get(kind)] == []
+    _a_wrong_row_is_found(tmp_path / "kept" / "disk")
+
+
+@pytest.mark.cluster
+@pytest.mark.stress
+def test_any_disturbances_for_some_minutes(tmp_path: Path) -> None:
+    result = equal_in_the_end(tmp_path, "--minutes", "4", "--seed", "7")
+    assert len(result["disturbances"]) > 1, result
+
+
+def equal_in_the_end(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    """The result of a soak that has compared something, and found it equal."""
+    process = soaked(tmp_path, *arguments, "--json", "out.json")
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    result: dict[str, Any] = json.loads((tmp_path / "out.json").read_text())
+    assert result["mismatches"] == []
+    assert result["problems"] == []
     assert min(result["compared"].values()) > 0, result["compared"]
     # Nothing stays behind.
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("millrace")] == []
-    _a_wrong_row_is_found(tmp_path / "kept" / "disk")
+    return result
 
 
 def _a_wrong_row_is_found(disk: Path) -> None:
@@ -74,6 +89,7 @@ def _a_wrong_row_is_found(disk: Path) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.stress
 def test_an_interrupt_leaves_nothing_running(tmp_path: Path) -> None:
     process = soaked(tmp_path, "--minutes", "10", "--verbose")
     assert process.stdout is not None

@@ -5,18 +5,15 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
-import time
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from tests.faults import driver
 from tests.faults.lives import EPOCHS, Case, Truth
 from tests.spark import support
+from tests.waiting import DEADLINE, until
 
 import millrace as mr
 from millrace.errors import FencedError
@@ -39,7 +36,7 @@ def test_the_slower_driver_is_fenced(spark: SparkSession, truth: Truth, tmp_path
         if batch_id == 1:
             df.count()
             hanging.set()
-            assert resume.wait(timeout=240)
+            assert resume.wait(DEADLINE)
         else:
             write(df, batch_id)
 
@@ -52,7 +49,7 @@ def test_the_slower_driver_is_fenced(spark: SparkSession, truth: Truth, tmp_path
         .start(str(case.location), parallelism=2)
     )
     try:
-        assert hanging.wait(timeout=120), slow.exception()
+        assert hanging.wait(DEADLINE), slow.exception()
         program = case.start()
         assert program.wait() == 0, program.output()
         program.assert_nobody_survives()
@@ -100,35 +97,17 @@ def test_a_fenced_driver_adds_nothing_to_the_file_sink(
 ) -> None:
     """It has looked for the batch, found nothing, and is still writing when the other is done."""
     case = Case(spark, truth, tmp_path, "parquet")
-    writing, resume = tmp_path / "writing", tmp_path / "resume"
-
-    def hang_in_second(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        if context.getLocalProperty("streaming.sql.batchId") == "1":
-            writing.touch()
-            while not resume.exists():
-                time.sleep(0.01)
-        yield from batches
-
-    source = spark.readStream.schema(driver.SCHEMA).option("maxFilesPerTrigger", 1)
-    slow = (
-        mr.stream(source.parquet(f"{truth.folder.path}/*"))
-        .key_by(*driver.KEYS)
-        .aggregate(name="totals", **driver.AGGREGATES)
-        .transform(lambda df: df.mapInArrow(hang_in_second, df.schema))
-        .to("parquet", path=str(case.path))
-        .start(str(case.location), parallelism=2)
-    )
+    hang = driver.HangInSecond(tmp_path)
+    sinked = driver.build(spark, truth.folder.path, "parquet", case.path, hang)
+    slow = sinked.start(str(case.location), parallelism=2)
     try:
-        while not writing.exists() and slow.is_active:
-            time.sleep(0.05)
+        until(lambda: hang.writing.exists() or not slow.is_active, "writing the second batch")
         assert slow.is_active, slow.exception()
         program = case.start()
         assert program.wait() == 0, program.output()
         case.assert_exact()
     finally:
-        resume.touch()
+        hang.resume.touch()
     with pytest.raises(FencedError):
         slow.process_all_available()
     case.assert_exact()

@@ -1,12 +1,12 @@
 """The protocol holds in small worlds, and the checker finds every protocol that is almost right.
 
-`make model` checks the larger worlds.
+`make stress` and `make model` check the larger worlds.
 """
 
 from __future__ import annotations
 
 import pytest
-from tests.model.bounds import QUICK, SHOWN_IN, Bounds, Deviation
+from tests.model.bounds import FULL, QUICK, SHOWN_IN, Bounds, Deviation
 from tests.model.checker import Explored, explore
 from tests.model.invariants import (
     DOUBLE,
@@ -59,6 +59,14 @@ def test_the_invariants_hold_and_nothing_gets_stuck(name: str) -> None:
     # Whatever has happened, all batches can still be committed.
     assert not found.stuck
     assert found.states > 1000
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("name", FULL)
+def test_the_invariants_hold_in_the_full_bounds(name: str) -> None:
+    found = checked(FULL[name])
+    assert found.broken is None, [action for action, _ in found.trace]
+    assert found.states > 10_000
 
 
 def test_every_action_is_taken() -> None:

@@ -10,11 +10,10 @@ from tests.simulation.operators import next_state
 from tests.unit.driving import State, to_state
 
 from millrace.errors import FencedError
-from millrace.ids import Epoch, OperatorName, Shard
+from millrace.ids import Epoch, OperatorName, Shard, table_name
 from millrace.keygroups import Assignment, parse_ranges
 from millrace.log import Journal
 from millrace.log.manifest import manifest_path
-from millrace.operators.operator import table_name
 from millrace.reconfigure.moves import FINAL
 from millrace.reconfigure.requests import Requests
 from millrace.state.replica import Replica
@@ -35,6 +34,8 @@ class Checks:
         self._checked = Epoch(0)
         self._last_death = -1
         self._answered: set[str] = set()
+        self._assignments: dict[int, dict[OperatorName, Assignment | None]] = {}
+        """Those of every epoch."""
         self._before: dict[OperatorName, Assignment] = {}
         self._faults = 0
         self._quiet: dict[OperatorName, Assignment] | None = None
@@ -140,8 +141,16 @@ class Checks:
     # Requests.
 
     def answers(self, driver: Driver) -> None:
-        """A request that is done has had its effect, unless an executor died meanwhile."""
+        """A request that is done has had its effect, unless an executor died meanwhile.
+
+        In the epoch that its answer names: the answer itself may come later, when the store works
+        again, and after the next request has had its effect.
+        """
         requests = Requests(self._world.memory)
+        self._assignments[driver.trail.epoch] = {
+            operator.name: driver.trail.operator(table_name(operator.name)).assignment
+            for operator in self._world.operators
+        }
         for id_ in self._asked() - self._answered:
             answer = requests.answered(id_)
             if answer is None:
@@ -160,7 +169,7 @@ class Checks:
             for operator in self._world.operators:
                 if details.get("operator") not in (None, operator.name):
                     continue
-                now = driver.trail.operator(operator.name).assignment
+                now = self._assignments[answer.report["last_epoch"]][operator.name]
                 assert now is not None
                 if request.kind == "rescale":
                     assert now.shards == details["parallelism"], f"{request}: {now}"

@@ -1,7 +1,8 @@
 """Executors without Spark: processes with replicas of their own, that come, go, and lag.
 
-As with Spark, a place is only a wish: what is meant for an executor that is gone runs on another. A
-round of following that fails in one task fails as a whole, and what its other tasks did is done.
+As with Spark, a location is only preferred: what is meant for an executor that is gone runs on
+another. A round of following that fails in one task fails as a whole, and what its other tasks did
+is done.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from millrace import clock
+from millrace.epoch.shard import ShardTask
 from millrace.errors import StoreError
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
-from millrace.log.pages import VARIABLE
-from millrace.reconfigure.followers import Allowance, Followed, Wanted
-from millrace.reconfigure.slots import Executor
+from millrace.log.copies import VARIABLE
+from millrace.log.store import Store
+from millrace.reconfigure.cluster import Allowance, Executor, Followed, ToFollow
 from millrace.spark.following import follow_here
-from millrace.spark.shard import ShardTask
-from millrace.state import cache
+from millrace.state.cache import ReplicaCache
 
 
 @dataclass(eq=False)
@@ -33,7 +34,7 @@ class Process:
     executor: Executor
     copies: str
     """Where it keeps pages of remote segments."""
-    held: dict[tuple[str, str], cache._Held] = field(default_factory=dict)
+    cache: ReplicaCache
     alive: bool = True
     listed: bool = True
     """Whether Spark still believes that it is alive."""
@@ -44,14 +45,11 @@ class Process:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Run something in this process: with its replicas and its disk."""
-        before = cache._held
-        cache._held = self.held
+        """Run something in this process, with its disk."""
         os.environ[VARIABLE] = self.copies
         try:
             yield
         finally:
-            cache._held = before
             del os.environ[VARIABLE]
 
 
@@ -60,12 +58,13 @@ class SimulatedCluster:
 
     is_local = False
 
-    def __init__(self, rng: random.Random, copies: str) -> None:
+    def __init__(self, rng: random.Random, copies: str, store: Store) -> None:
         self._rng = rng
+        self._store = store
         self._copies = copies
         self._number = 0
         self.processes: list[Process] = []
-        self.wanted = 0
+        self.requested = 0
         """How many executors Spark was asked for."""
         self.faulty = False
         self.faults = 0
@@ -73,9 +72,13 @@ class SimulatedCluster:
         self.followed: dict[tuple[OperatorName, str, int], Epoch] = {}
         """How far executors that live have really come."""
 
-    def join(self, cores: int, speed: float) -> Process:
+    def join(self, cores: int) -> Process:
         name = f"executor-{self._number}"
-        process = Process(Executor(name, "host", cores, speed), os.path.join(self._copies, name))
+        process = Process(
+            Executor(name, "host", cores),
+            os.path.join(self._copies, name),
+            ReplicaCache(lambda url: self._store),
+        )
         self._number += 1
         self.processes.append(process)
         return process
@@ -83,7 +86,7 @@ class SimulatedCluster:
     def kill(self, process: Process, *, noticed: bool) -> None:
         process.alive = False
         process.listed = not noticed
-        process.held.clear()
+        process.cache.clear()
         self.followed = {k: v for k, v in self.followed.items() if k[1] != process.name}
 
     def notice(self) -> None:
@@ -97,7 +100,7 @@ class SimulatedCluster:
         old = [p for p in self.processes if p.alive]
         self.processes = []
         for process in old:
-            self.join(process.executor.cores, process.executor.speed)
+            self.join(process.executor.cores)
 
     def living(self) -> list[Process]:
         return [p for p in self.processes if p.alive]
@@ -117,7 +120,7 @@ class SimulatedCluster:
         return tuple(p.executor for p in self.processes if p.listed)
 
     def request(self, total: int) -> bool:
-        self.wanted = total
+        self.requested = total
         return True
 
     def release(self, names: Sequence[str]) -> bool:
@@ -130,20 +133,20 @@ class SimulatedCluster:
         assert assignments
 
     def follow(
-        self, version: Epoch, wanted: Wanted, allowances: Mapping[str, Allowance]
+        self, version: Epoch, to_follow: ToFollow, allowances: Mapping[str, Allowance]
     ) -> list[Followed]:
-        assert set(allowances) == set(wanted)
+        assert set(allowances) == set(to_follow)
         found: list[Followed] = []
         failing = self.faulty and self._rng.random() < 0.15
         tasks = self.tasks()
-        for name in sorted(wanted):
+        for name in sorted(to_follow):
             chunks = self._rng.randint(1, 4)
             clock.sleep(min(0.05 * chunks, allowances[name].seconds))
             process = self.pick(name)
             if failing and self._rng.random() < 0.5:
                 self.faults += 1
                 raise StoreError("a task of the round failed: simulated")
-            found += self._follow_on(process, tasks, version, wanted[name], chunks)
+            found += self._follow_on(process, tasks, version, to_follow[name], chunks)
             if self.faulty and self._rng.random() < 0.05 and len(self.living()) > 1:
                 self.kill(process, noticed=False)
                 self.faults += 1
@@ -154,7 +157,7 @@ class SimulatedCluster:
         process: Process,
         tasks: Mapping[OperatorName, ShardTask],
         version: Epoch,
-        wanted: Mapping[OperatorName, Sequence[int]],
+        to_follow: Mapping[OperatorName, Sequence[int]],
         chunks: int,
     ) -> list[Followed]:
         found = []
@@ -165,10 +168,10 @@ class SimulatedCluster:
             looks += 1
             return looks >= chunks
 
-        for operator, groups in wanted.items():
+        for operator, groups in to_follow.items():
             with process.inside():
                 done, reached, read = follow_here(
-                    tasks[operator], version, np.asarray(sorted(groups)), exhausted
+                    tasks[operator], version, np.asarray(sorted(groups)), exhausted, process.cache
                 )
             for group in done:
                 self.followed[operator, process.name, group] = reached

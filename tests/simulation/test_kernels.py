@@ -7,8 +7,8 @@ import sys
 
 PROGRAM = """
 import sys
-from millrace.state._jit import KERNELS
-from millrace.state.rehearsal import rehearse
+from millrace.jit import KERNELS
+from millrace.epoch.rehearsal import rehearse
 from tests.simulation.world import run
 
 rehearse()

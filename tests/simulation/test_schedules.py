@@ -1,4 +1,4 @@
-"""Thousands of schedules, each from a seed of its own.
+"""Many schedules, each from a seed of its own: hundreds in `make test`, thousands in `make stress`.
 
 A schedule that fails is named, and runs again by `python -m tests.simulation SEED`, which says what
 happens in it. More of them: MILLRACE_SCHEDULES=20000; others: MILLRACE_FIRST_SEED=100000.
@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 from tests.simulation.driver import POINTS
 from tests.simulation.world import run
+from tests.stress import few
 
 from millrace.reconfigure.moves import FINAL
 from millrace.reconfigure.requests import KINDS
@@ -23,6 +24,7 @@ from millrace.reconfigure.strategies import STRATEGIES
 
 SCHEDULES = int(os.environ.get("MILLRACE_SCHEDULES", "2000"))
 FIRST_SEED = int(os.environ.get("MILLRACE_FIRST_SEED", "0"))
+FEW = 200
 BLOCK = 50
 
 
@@ -55,10 +57,11 @@ def run_all(seeds: range) -> tuple[list[tuple[int, str]], Counter[str]]:
     return found, happened
 
 
-@pytest.mark.timeout(300 + SCHEDULES // 4)
-def test_schedules() -> None:
+@pytest.mark.timeout(1200 + SCHEDULES)
+@pytest.mark.parametrize("number", few([FEW, SCHEDULES], FEW))
+def test_schedules(number: int) -> None:
     """State is exact, key groups have one owner, flips wait, requests are answered."""
-    end = FIRST_SEED + SCHEDULES
+    end = FIRST_SEED + number
     blocks = [range(s, min(s + BLOCK, end)) for s in range(FIRST_SEED, end, BLOCK)]
     # Processes of their own: a schedule replaces clocks and caches of the whole module.
     workers = min(os.cpu_count() or 1, len(blocks))
@@ -69,12 +72,12 @@ def test_schedules() -> None:
         seed, text = found[0]
         others = ", ".join(str(seed) for seed, _ in found[1:20]) or "none"
         pytest.fail(
-            f"{len(found)} of {SCHEDULES} schedules failed. Seed {seed}:\n{text}\n"
+            f"{len(found)} of {number} schedules failed. Seed {seed}:\n{text}\n"
             f"Replay it with: python -m tests.simulation {seed}\nOthers: {others}"
         )
     happened = sum((counts for _, counts in results), Counter())
     print(dict(sorted(happened.items())))
-    if SCHEDULES >= 500:
+    if number >= 500:
         assert [name for name in MUST_HAPPEN if not happened[name]] == []
 
 

@@ -9,9 +9,8 @@ from unittest.mock import patch
 
 from millrace import clock
 from millrace.log import journal, segment
-from millrace.log.store import Store
 from millrace.reconfigure import strategies
-from millrace.spark import following, shard
+from millrace.spark import following
 from millrace.state import cache, merging
 
 
@@ -38,8 +37,8 @@ class VirtualClock:
 
 
 @contextmanager
-def virtual(time: VirtualClock, store: Store) -> Iterator[None]:
-    """Within, Millrace lives in virtual time, opens this store, and has small thresholds.
+def virtual(time: VirtualClock) -> Iterator[None]:
+    """Within, Millrace lives in virtual time and has small thresholds.
 
     Small, so that merges, runs, page cuts, full manifests and forgotten replicas happen within the
     few epochs of a schedule.
@@ -47,8 +46,6 @@ def virtual(time: VirtualClock, store: Store) -> Iterator[None]:
     with ExitStack() as stack:
         for name in ("stopwatch", "now_ms", "sleep", "fresh_id"):
             stack.enter_context(patch.object(clock, name, getattr(time, name)))
-        for module in (cache, shard):
-            stack.enter_context(patch.object(module, "open_store", lambda url: store))
         for module, name, value in (
             (segment, "PAGE_ROWS", 4),
             (journal, "FULL_EVERY", 5),

@@ -26,12 +26,12 @@ from millrace import clock
 from millrace.errors import FencedError, MillraceError, StoreError, UsageError
 from millrace.ids import OperatorName
 from millrace.log import Journal
-from millrace.log.faulty import Faults, FaultyStore
 from millrace.operators.operator import MAIN
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.moves import Move
 from millrace.reconfigure.requests import Requests
 from millrace.reconfigure.strategies import STRATEGIES
+from millrace_lab.faults.faulty import Faults, FaultyStore
 
 SETTLE_EPOCHS = 60
 """With stable executors every request is answered within so many epochs."""
@@ -73,9 +73,9 @@ class World:
             elastic=rng.random() < 0.3,
             spare_executors=rng.choice((0, 0, 1)),
         )
-        self.cluster = SimulatedCluster(rng, folder)
+        self.cluster = SimulatedCluster(rng, folder, self.store)
         for _ in range(rng.randint(1, 4)):
-            self.cluster.join(rng.choice((1, 1, 2)), rng.choice((1.0, 1.0, 2.0)))
+            self.cluster.join(rng.choice((1, 1, 2)))
         self.deadly = rng.choice((0.0, 0.01, 0.03))
         """How likely the driver is killed at each point."""
         self.hot = rng.random() < 0.4
@@ -92,7 +92,7 @@ class World:
         self.driver: Driver
 
     def run(self) -> None:
-        with virtual(self.time, self.store):
+        with virtual(self.time):
             Journal.create(self.memory, self.key_groups)
             self.say(
                 f"{self.key_groups} key groups, parallelism {self.parallelism}, {self.options}, "
@@ -156,7 +156,7 @@ class World:
             self.lose()
         if rng.random() < 0.25:
             self.join()
-        if self.cluster.wanted > len(self.cluster.living()) and rng.random() < 0.5:
+        if self.cluster.requested > len(self.cluster.living()) and rng.random() < 0.5:
             self.join()
         if rng.random() < 0.7:
             self.notice()
@@ -220,7 +220,7 @@ class World:
             self.lose()
         if rng.random() < 0.03 and self.cluster.living():
             # Its Python workers end; what they had followed is gone, and nobody is told.
-            rng.choice(self.cluster.living()).held.clear()
+            rng.choice(self.cluster.living()).cache.clear()
             self.tally["worker ended"] += 1
         if self.zombies and rng.random() < 0.1:
             self.zombies.pop(rng.randrange(len(self.zombies)))()
@@ -248,7 +248,7 @@ class World:
             self.checks.died(self.driver.trail.epoch)
 
     def join(self) -> None:
-        process = self.cluster.join(self.rng.choice((1, 1, 2)), self.rng.choice((1.0, 1.0, 2.0)))
+        process = self.cluster.join(self.rng.choice((1, 1, 2)))
         self.say(f"{process.name} joins with {process.executor.cores} cores")
 
     def loses(self, process: Process) -> bool:
@@ -314,7 +314,7 @@ class World:
         self.last_batch = self.driver.trail.epoch + 1
         self.store.faulty = self.cluster.faulty = False
         self.notice()
-        while len(self.cluster.living()) < max(1, self.rng.choice((1, self.cluster.wanted))):
+        while len(self.cluster.living()) < max(1, self.rng.choice((1, self.cluster.requested))):
             self.join()
         for zombie in self.zombies:
             zombie()

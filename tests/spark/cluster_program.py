@@ -9,18 +9,20 @@ import json
 import sys
 
 import millrace as mr
-from millrace.spark.one_machine import one_machine
+from millrace_lab.local_cluster import starting
+from millrace_lab.local_session import local_settings
 
 ROWS_PER_EPOCH = 500
 
 
 def main() -> None:
     location, epochs = sys.argv[1], int(sys.argv[2])
-    spark = mr.session(
-        "millrace-cluster",
-        master="local-cluster[2,1,1024]",
-        config={**one_machine("512m"), "spark.executor.memory": "512m"},
-    )
+    with starting():
+        spark = mr.session(
+            "millrace-cluster",
+            master="local-cluster[2,1,1024]",
+            config={**local_settings("512m"), "spark.executor.memory": "512m"},
+        )
     source = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", ROWS_PER_EPOCH)

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from tests.spark import support
+from tests.stress import few
 
 import millrace as mr
 from millrace import errors
@@ -283,7 +284,7 @@ def test_an_undamaged_copy_goes_on(spark: SparkSession, damage: Damage) -> None:
     support.assert_same(mr.open(str(location)).to_arrow(), expected, ["k"], "copy")
 
 
-@pytest.mark.parametrize("at", [0.0, 0.05, 0.5, 0.7, 0.95, 1.0])
+@pytest.mark.parametrize("at", few([0.0, 0.05, 0.5, 0.7, 0.95, 1.0], 0.05, 1.0))
 def test_a_flipped_byte_in_a_segment(damage: Damage, at: float) -> None:
     location = damage.copy()
     segment = sorted((location / "segments" / "t").iterdir())[-1]
@@ -293,7 +294,7 @@ def test_a_flipped_byte_in_a_segment(damage: Damage, at: float) -> None:
     )
 
 
-@pytest.mark.parametrize("keep", [0, 100, -1])
+@pytest.mark.parametrize("keep", few([0, 100, -1], 100))
 def test_a_truncated_segment(damage: Damage, keep: int) -> None:
     location = damage.copy()
     segment = sorted((location / "segments" / "t").iterdir())[-1]

@@ -14,7 +14,6 @@ import datetime as dt
 import decimal
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from tests.waiting import DEADLINE, until
 
 import millrace as mr
 from millrace.spark.steps import OperatorStep
-
-pytest.importorskip("google.protobuf", reason="Spark's own transformWithState needs protobuf")
 
 SCHEMA = (
     "k string, at timestamp, n long, d double, s string, m map<string,long>, "
@@ -338,7 +336,7 @@ FILES = [
 INITIAL = "k string, start long, since timestamp"
 
 
-Until = Callable[["Outputs"], bool]
+Seen = Callable[["Outputs"], bool]
 
 
 class Lab:
@@ -364,30 +362,30 @@ class Lab:
         reader = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
         return reader.json(str(self.folder))
 
-    def on_spark(self, transformed: DataFrame, until: Until | None = None) -> Outputs:
+    def on_spark(self, transformed: DataFrame, seen: Seen | None = None) -> Outputs:
         """Run until some output was seen, or else until everything is committed."""
         outputs = Outputs()
         writer = transformed.writeStream.foreachBatch(outputs.take)
         query = writer.option("checkpointLocation", str(self.path / "spark")).start()
         try:
-            if until is None:
+            if seen is None:
                 query.processAllAvailable()
             else:
-                wait(lambda: until(outputs) or not query.isActive)
+                until(lambda: seen(outputs) or not query.isActive, "the output that ends a run")
             assert query.exception() is None
         finally:
             query.stop()
         return outputs
 
-    def on_millrace(self, stream: mr.Stream, until: Until | None = None) -> Outputs:
+    def on_millrace(self, stream: mr.Stream, seen: Seen | None = None) -> Outputs:
         outputs = Outputs()
         sinked = stream.for_each_batch(outputs.take)
         query = sinked.start(str(self.path / "millrace"), parallelism=3)
         try:
-            if until is None:
+            if seen is None:
                 query.process_all_available()
             else:
-                wait(lambda: until(outputs) or not query.is_active)
+                until(lambda: seen(outputs) or not query.is_active, "the output that ends a run")
             if query.exception() is not None:
                 raise AssertionError("the query failed") from query.exception()
         finally:
@@ -413,14 +411,6 @@ class Outputs:
         return self.of(later[0]) if later else []
 
 
-def wait(condition: Callable[[], bool]) -> None:
-    for _ in range(2400):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it took more than two minutes")
-
-
 def compare(spark_side: Outputs, ours: Outputs, files: int) -> None:
     for batch in range(files):
         assert ours.of(batch) == spark_side.of(batch), f"batch {batch}"
@@ -441,7 +431,13 @@ def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
         spark.conf.set(name, value)
 
 
-@pytest.mark.parametrize("in_pandas", [False, True], ids=["rows", "pandas"])
+@pytest.mark.parametrize(
+    "in_pandas",
+    [
+        pytest.param(False, id="rows"),
+        pytest.param(True, id="pandas", marks=pytest.mark.stress),
+    ],
+)
 def test_event_time(lab: Lab, in_pandas: bool) -> None:
     for rows in FILES:
         lab.put(rows)
@@ -530,11 +526,11 @@ def test_output_may_not_be_late(lab: Lab) -> None:
     writer = grouped.transformWithState(*arguments).writeStream.foreachBatch(spark_side.take)
     spark_query = writer.option("checkpointLocation", str(lab.path / "spark")).start()
     with pytest.raises(StreamingQueryException):
-        spark_query.awaitTermination(120)
+        spark_query.awaitTermination(int(DEADLINE))
     assert "EMITTING_ROWS_OLDER_THAN_WATERMARK_NOT_ALLOWED" in str(spark_query.exception())
     stream = mr.transform_with_state(grouped, *arguments)
     query = stream.for_each_batch(our_side.take).start(str(lab.path / "millrace"), parallelism=2)
-    wait(lambda: not query.is_active)
+    until(lambda: not query.is_active, "ended by the late row")
     assert "not after the watermark" in str(query.exception())
     assert our_side.batches == spark_side.batches
     assert len(our_side.batches) == 2

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.conftest import ROOT
+from tests.waiting import DEADLINE
 
 import millrace
 from millrace import errors
@@ -101,22 +102,31 @@ def shown(word: str) -> dict[str, str]:
     return found
 
 
-def test_every_example_is_shown_as_it_is() -> None:
+def test_every_example_is_shown_with_its_output() -> None:
     files = {page_id(path): path for path in sorted(ROOT.glob("examples/*.py"))}
-    assert len(files) >= 5
-    assert shown("file").keys() == shown("output-of").keys() == files.keys()
+    assert len(files) >= 6
+    assert shown("file").keys() == files.keys()
+    assert shown("output-of").keys() | shown("output-like").keys() == files.keys()
     for name, code in shown("file").items():
         header, _, rest = files[name].read_text().partition('"""\n\n')
         assert header.startswith('"""')
         assert code == rest
 
 
-def test_an_example_on_its_own_prints_what_is_shown(tmp_path: Path) -> None:
+def counts_of(printed: str) -> list[str]:
+    """The counts that the first example prints; everything else in it must be as expected."""
+    first, *rows = [line.split() for line in printed.splitlines()]
+    assert first == ["device", "n"]
+    assert [row[:2] for row in rows] == [["0", "0"], ["1", "1"], ["2", "2"]]
+    return [count for _, _, count in rows]
+
+
+def test_the_first_example_counts_every_row_once_while_it_is_rescaled(tmp_path: Path) -> None:
     run = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "quickstart.py")],
+        [sys.executable, str(ROOT / "examples" / "count.py")],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=DEADLINE,
         check=False,
         cwd=tmp_path,
         env={
@@ -126,11 +136,20 @@ def test_an_example_on_its_own_prints_what_is_shown(tmp_path: Path) -> None:
         },
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout == shown("output-of")["examples/quickstart.py"]
+    for printed in (run.stdout, shown("output-like")["examples/count.py"]):
+        # A batch has 100 rows of each device, and how many batches there are is up to the machine.
+        (count,) = set(counts_of(printed))
+        assert int(count) > 0
+        assert int(count) % 100 == 0
+    with millrace.open(str(tmp_path / "counts")) as state:
+        shards = state.sql("SELECT shards FROM millrace_operators")["shards"].to_pylist()
+    assert shards == [4]
 
 
-@pytest.mark.parametrize("name", ["fraud_rule", "online_features", "sessions", "word_count"])
-def test_the_others_do_so_on_a_session_that_is_there(
+@pytest.mark.parametrize(
+    "name", ["fraud_rule", "online_features", "sessions", "totals", "word_count"]
+)
+def test_the_others_print_what_is_shown(
     name: str,
     spark: SparkSession,
     tmp_path: Path,
@@ -173,7 +192,7 @@ def test_every_function_is_documented() -> None:
         name
         for name in millrace.__all__
         if inspect.isfunction(function := getattr(millrace, name))
-        and function.__module__ == "millrace.operators.functions"
+        and function.__module__ == "millrace.operators.aggregate.functions"
     ]
     assert len(functions) >= 9
     assert [name for name in functions if f"mr.{name}(" not in text] == []

@@ -7,8 +7,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from millrace.bench import limits
-from millrace.bench._console import steps
+from millrace_lab.bench import limits
+from millrace_lab.bench._console import steps
 
 
 def test_limits_at_a_small_size(spark: SparkSession, tmp_path: Path) -> None:

@@ -269,7 +269,6 @@ OUTPUT = "k string, n long, recent string, groups string, timers string"
 
 
 def test_transform_with_state(moving: Moving, spark: SparkSession) -> None:
-    pytest.importorskip("grpc", reason="PySpark's transformWithState needs grpcio")
     provider = "spark.sql.streaming.stateStore.providerClass"
     rocksdb = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     spark.conf.set(provider, rocksdb)

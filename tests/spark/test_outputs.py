@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from tests.spark import support
 
 import millrace as mr
-from millrace import crashpoints
+from millrace import hooks
 from millrace.errors import (
     DuplicateNameError,
     InitialStateError,
@@ -112,7 +112,7 @@ class Oracle:
             self.round_ones.append(round_ones)
 
 
-def finish(sinked: mr.Sinked, location: Path, parallelism: int = 2) -> mr.Query:
+def finish(sinked: mr.StreamWriter, location: Path, parallelism: int = 2) -> mr.Query:
     query = sinked.start(str(location), parallelism=parallelism)
     try:
         query.process_all_available()
@@ -123,7 +123,7 @@ def finish(sinked: mr.Sinked, location: Path, parallelism: int = 2) -> mr.Query:
 
 def shard_runs(query: mr.Query) -> int:
     """How many times a shard ran in the last epoch, repeated ones included."""
-    return len(query._runner._accumulator.value)
+    return len(query._run._runner._plans.reports())
 
 
 def test_side_outputs_equal_a_recomputation_through_restarts(
@@ -187,7 +187,7 @@ def test_a_side_output_alone(spark: SparkSession, tmp_path: Path) -> None:
             visits.side("round_ones").to("parquet", path=str(tmp_path / "round")),
             tmp_path / "location",
         )
-        assert query._runner._pipeline.outputs == {"v": ("round_ones",)}
+        assert query._run._runner._plans._pipeline.outputs == {"v": ("round_ones",)}
         assert shard_runs(query) == 2
     written = files(tmp_path / "round")
     for batch_id, expected in enumerate(Oracle(epochs).round_ones):
@@ -252,7 +252,7 @@ def test_a_batch_is_written_once_though_a_later_sink_fails(
     seen: dict[int, list[Counter[Any]]] = {}
     fails = [True]
 
-    def build() -> mr.Sinked:
+    def build() -> mr.StreamWriter:
         source = mr.stream(folder.stream(spark))
         visits = source.key_by("user").process(Visits(), OUTPUT, name="visits")
 
@@ -411,19 +411,19 @@ BATCHES = [[("a", "/", 1), ("c", "/", 3)], [("a", "/x", 5), ("b", "/", 1), (None
 
 def crash(monkeypatch: pytest.MonkeyPatch, point: str, epoch: int) -> None:
     """Fail at a point of an epoch, once."""
-    real, pending = crashpoints.reach, [True]
+    real, pending = hooks.reach, [True]
 
-    def reach(at: str, now: int, driver: int | None = None) -> None:
+    def reach(at: str, now: int) -> None:
         if (at, now) == (point, epoch) and pending and pending.pop():
             raise RuntimeError(f"lost power at {point}")
-        real(at, now, driver)
+        real(at, now)
 
-    monkeypatch.setattr(crashpoints, "reach", reach)
+    monkeypatch.setattr(hooks, "reach", reach)
 
 
 @pytest.mark.parametrize(
     ("point", "epochs"),
-    [(None, 1), (crashpoints.AFTER_SINK, 0), (crashpoints.AFTER_MANIFEST, 1)],
+    [(None, 1), (hooks.AFTER_SINK, 0), (hooks.AFTER_MANIFEST, 1)],
 )
 def test_the_initial_state_is_applied_once(
     spark: SparkSession,
@@ -446,7 +446,7 @@ def test_the_initial_state_is_applied_once(
     location = tmp_path / "location"
     outputs: support.Outputs = {}
 
-    def build() -> mr.Sinked:
+    def build() -> mr.StreamWriter:
         source = mr.stream(folder.stream(spark))
         loyal = source.key_by("k").process(
             Loyal(), "k string, points long, n int", name="loyal", initial_state=start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import traceback
 from collections import Counter
 from pathlib import Path
@@ -14,11 +15,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests import processes
 from tests.spark import cluster_program, support
+from tests.waiting import DEADLINE, until
 
 import millrace as mr
-from millrace import clock
 from millrace.errors import QueryStoppedError, UnknownEpochError, UnknownOperatorError
-from millrace.spark import epoch as epoch_module
+from millrace.log import Journal
+from millrace.log.store import Store
+from millrace.spark import run as run_module
+from millrace.spark.plans import PlanCache
 
 READ = """
 import json, sys
@@ -35,14 +39,17 @@ def folder(tmp_path: Path) -> support.Folder:
     return support.Folder(tmp_path / "in", "k string, v int")
 
 
-def counting(spark: SparkSession, folder: support.Folder, **options: str) -> mr.Sinked:
+def counting(spark: SparkSession, folder: support.Folder, **options: str) -> mr.StreamWriter:
     stream = mr.stream(folder.stream(spark, **options)).key_by("k")
     return stream.aggregate(n=mr.count(), name="t").to("noop")
 
 
 def read_elsewhere(location: Path) -> Any:
     done = subprocess.run(
-        [sys.executable, "-c", READ, str(location)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", READ, str(location)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -104,24 +111,25 @@ def test_a_batch_that_comes_during_a_stop_is_no_failure(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = []
-    await_stop = epoch_module._await_stop
+    handed_over = threading.Event()
+    await_stop = run_module._await_stop
 
     def noted(session: SparkSession) -> None:
+        handed_over.set()
         try:
             await_stop(session)
         except BaseException:
             texts.append(traceback.format_exc())
             raise
 
-    monkeypatch.setattr(epoch_module, "_await_stop", noted)
+    monkeypatch.setattr(run_module, "_await_stop", noted)
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
     counts = mr.stream(source).key_by("value").aggregate(n=mr.count(), name="t")
     query = counts.to("noop").start(str(tmp_path / "l"), parallelism=1)
-    while query.epoch < 1:
-        clock.sleep(0.05)
-    # As in `stop`, but Spark has time to hand over the next batch.
-    query._runner.stopping.set()
-    clock.sleep(1)
+    until(lambda: query.epoch >= 1, "a committed epoch")
+    # As in `stop`, but Spark hands over the next batch first.
+    query._run._stopped.set()
+    assert handed_over.wait(DEADLINE)
     query.stop()
     assert query.spark_query.exception() is None
     assert query.exception() is None
@@ -130,6 +138,54 @@ def test_a_batch_that_comes_during_a_stop_is_no_failure(
     jvm: Any = spark._jvm
     execution = jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
     assert execution.PROXY_ERROR().pattern().matcher(text).find()
+
+
+def test_a_stop_during_a_restart_stops(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    counts = mr.stream(source).key_by("value").aggregate(n=mr.count(), name="t")
+    query = counts.to("noop").start(str(tmp_path / "l"), parallelism=1)
+    stopping = threading.Thread(target=query.stop)
+    forget = PlanCache.forget
+
+    def stop_meanwhile(plans: PlanCache) -> None:
+        """Spark's query has ended, and the next one has not started."""
+        forget(plans)
+        stopping.start()
+        until(lambda: query.is_stopping, "the stop")
+
+    monkeypatch.setattr(PlanCache, "forget", stop_meanwhile)
+    query.rescale(2, strategy="restart")
+    until(lambda: stopping.ident is not None, "the restart")
+    stopping.join()
+    assert not query.is_active
+    assert not spark.streams.active
+    assert query.exception() is None
+    assert query.await_termination(1)
+
+
+def test_a_driver_that_was_slower_takes_the_key_groups_of_the_location(
+    spark: SparkSession, folder: support.Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = Journal.create
+
+    def slower(store: Store, key_groups: int) -> Journal:
+        create(store, 16)
+        return create(store, key_groups)
+
+    monkeypatch.setattr(Journal, "create", staticmethod(slower))
+    folder.drop([("a", 1), ("b", 1), ("a", 1)])
+    counts = mr.stream(folder.stream(spark)).key_by("k").aggregate(n=mr.count(), name="t")
+    query = counts.to("noop").start(str(tmp_path / "l"), parallelism=3, key_groups=64)
+    query.process_all_available()
+    query.stop()
+    with mr.open(str(tmp_path / "l")) as reader:
+        assert reader.key_groups == 16
+        assert sorted(reader.to_arrow("t").to_pylist(), key=str) == [
+            {"k": "a", "n": 2},
+            {"k": "b", "n": 1},
+        ]
 
 
 def test_a_stop_that_interrupts_an_epoch_is_no_failure(
@@ -142,13 +198,12 @@ def test_a_stop_that_interrupts_an_epoch_is_no_failure(
         if not mark.exists():
             mark.touch()
             jvm: Any = df.sparkSession._jvm
-            jvm.java.lang.Thread.sleep(120_000)
+            jvm.java.lang.Thread.sleep(int(DEADLINE * 1000))
         df.collect()
 
     folder.drop([("a", 1), ("b", 2)])
     query = stream.for_each_batch(sleep_once).start(location, parallelism=1)
-    while not mark.exists():
-        clock.sleep(0.05)
+    until(mark.exists, "in the function of the sink")
     query.stop(timeout=0.2)
     assert query.exception() is None
     assert query.spark_query.exception() is None
@@ -165,11 +220,11 @@ def test_available_now_processes_what_is_there_and_ends(
         folder.drop([("a", 1)])
     sinked = counting(spark, folder, maxFilesPerTrigger="1")
     query = sinked.start(str(tmp_path / "l"), parallelism=1, trigger="available_now")
-    assert query.await_termination(120)
+    assert query.await_termination(DEADLINE)
     assert query.exception() is None
     assert query.epoch == 3
     again = sinked.start(str(tmp_path / "l"), parallelism=1, trigger="available_now")
-    assert again.await_termination(120)
+    assert again.await_termination(DEADLINE)
     assert again.epoch == 3
     assert again.id == query.id
     assert mr.open(str(tmp_path / "l")).to_arrow().to_pylist() == [{"k": "a", "n": 3}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -181,3 +182,14 @@ def test_other_bad_reads(spark: SparkSession, location: str, tmp_path: Path) -> 
         plain.writeStream.format("noop").option(
             "checkpointLocation", str(tmp_path / "c")
         ).start().processAllAvailable()
+
+
+def test_a_running_session_learns_the_format(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned: list[Any] = []
+    # Which session Spark takes for the active one depends on the tests before.
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: spark)
+    monkeypatch.setattr("millrace.spark.tables.register", learned.append)
+    importlib.reload(mr)
+    assert learned == [spark]

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 from pyspark.sql import SparkSession
+from tests.waiting import DEADLINE
 
 import millrace as mr
 from millrace.ui import Page
@@ -17,7 +18,9 @@ ROWS = 1000
 def seen(page: Page) -> dict[str, Any]:
     """What the page says now."""
     page.watch.refresh()
-    body: dict[str, Any] = httpx.get(page.url + "api/snapshot", trust_env=False).json()
+    body: dict[str, Any] = httpx.get(
+        page.url + "api/snapshot", trust_env=False, timeout=DEADLINE
+    ).json()
     return body
 
 
@@ -33,7 +36,7 @@ def test_a_query_shows_its_epochs_and_its_end(spark: SparkSession, tmp_path: Pat
             running = seen(page)
             assert (running["state"], running["error"]) == ("running", "")
             assert [e["alive"] for e in running["executors"]] in ([], [True])
-            query.rescale(3).wait(60)
+            query.rescale(3).wait(DEADLINE)
         finally:
             query.stop()
         ended = seen(page)

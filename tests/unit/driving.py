@@ -1,4 +1,6 @@
-"""A location driven by hand, the way the epoch runner and its shards drive it, without Spark.
+"""A location driven by hand with the means of the log and of state, whose tests this is for.
+
+Replicas are the test's own. Tests that run operators use `tests.epochs`.
 
 Keys are fingerprints, (hi, lo), and a row of state is a tuple of the user's columns, so that a dict
 is the oracle of a whole table.
@@ -11,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.arrays import Int64Array, UInt64Array
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment, groups_of
 from millrace.log import Journal, OperatorCommit, SegmentEntry, Trail, open_store
@@ -44,7 +46,7 @@ def _mix(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def words(numbers: Iterable[int]) -> npt.NDArray[np.uint64]:
+def words(numbers: Iterable[int]) -> UInt64Array:
     return np.fromiter(numbers, np.uint64)
 
 
@@ -92,7 +94,7 @@ class Location:
     def replica(self) -> Replica:
         return Replica(self.store, self.schema, self.key_groups)
 
-    def follow(self, replica: Replica, groups: npt.NDArray[np.int64] | None = None) -> Replica:
+    def follow(self, replica: Replica, groups: Int64Array | None = None) -> Replica:
         log = self.trail.operator(OPERATOR)
         replica.follow(log, self.epoch, self.every if groups is None else groups)
         return replica
@@ -100,7 +102,7 @@ class Location:
     def write(
         self,
         replica: Replica,
-        groups: npt.NDArray[np.int64],
+        groups: Int64Array,
         changes: Changes,
         *,
         shard: int = 0,

@@ -6,19 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from tests.conftest import ROOT
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("myst_parser", reason="the docs extra is not installed")
     out = tmp_path / "site"
     build = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet"]
     made = subprocess.run(
         [*build, "-d", str(tmp_path / "trees"), str(ROOT / "docs"), str(out)],
         capture_output=True,
         text=True,
-        timeout=50,
         check=False,
     )
     assert made.returncode == 0, made.stderr

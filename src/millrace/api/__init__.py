@@ -1,6 +1,6 @@
 """What a program uses: streams, queries, readers."""
 
 from millrace.api.query import Query
-from millrace.api.stream import KeyedStream, Sinked, Stream, stream
+from millrace.api.stream import KeyedStream, Stream, StreamWriter, stream
 
-__all__ = ["KeyedStream", "Query", "Sinked", "Stream", "stream"]
+__all__ = ["KeyedStream", "Query", "Stream", "StreamWriter", "stream"]

@@ -1,6 +1,6 @@
-"""Starting a query: what `start` was told is checked, the location opened, and Spark set to work.
+"""Starting a query: check the options, open the location, hand the query to Spark.
 
-Nothing is written before everything that can be checked has been.
+Nothing is written before all checks have passed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from millrace.keygroups import check_key_groups
 from millrace.log import Journal, Trail, open_store
 from millrace.log.layout import IDENTITY, SPARK
 from millrace.log.spark_logs import check_logs, is_interrupted
-from millrace.operators import Operator, check_change
+from millrace.log.store import check_create
+from millrace.operators import Operator
+from millrace.operators.registry import check_change
 from millrace.reconfigure.cluster import DirectorOptions
-from millrace.reconfigure.starting import starting_assignments
+from millrace.reconfigure.placement import starting_assignments
 from millrace.spark.bookkeeping import checkpoint_files
 from millrace.spark.broadcast import unite
-from millrace.spark.epoch import EpochRunner, RunnerOptions
 from millrace.spark.failures import unwrapped
-from millrace.spark.heartbeat import go_on_beating, with_heartbeat
+from millrace.spark.heartbeat import continue_heartbeat, with_heartbeat
 from millrace.spark.pipeline import Pipeline
+from millrace.spark.run import Run, RunOptions
 from millrace.spark.session import check_session, check_versions
 
 
@@ -42,18 +44,20 @@ def start_query(
     retain_epochs: int,
     memory: str | int,
     query_name: str | None,
-    places: DirectorOptions,
+    director_options: DirectorOptions,
 ) -> Query:
     """Check everything, open the location, and hand the query to Spark."""
     spark = source.sparkSession
     check_versions()
     check_session(spark)
     store = open_store(location)
+    check_create(store)
     trigger_options = parse_trigger(trigger)
-    options = RunnerOptions(
+    options = RunOptions(
         retain_epochs=_positive("retain_epochs", retain_epochs),
         memory_bytes=parse_bytes(memory),
         ansi=spark.conf.get("spark.sql.ansi.enabled", "true") == "true",
+        director=director_options,
     )
     check_key_groups(key_groups)
     exists = store.size(IDENTITY) is not None
@@ -65,20 +69,23 @@ def start_query(
     assignments = starting_assignments(store.url, trail, names, parallelism, default)
     if journal is None:
         journal = Journal.create(store, key_groups)
+        if journal.identity.key_groups != key_groups:
+            # Another driver has just created the location, with its own number.
+            trail = journal.newest()
+            assignments = starting_assignments(store.url, trail, names, parallelism, default)
     _check_operators(store.url, trail, pipeline.operators)
     check_logs(store, trail.batch_id)
     for path in pipeline.paths:
         path.sink.open(spark, journal.identity.query, path.schema)
-    times = _BatchTimes(spark)
-    runner = EpochRunner(spark, journal, pipeline, assignments, options, places, times)
+    run = Run(spark, journal, pipeline, assignments, options, _BatchTimes(spark))
     # With every trigger, although a run that ends by itself could do without: Spark refuses to go
     # on from a checkpoint with another number of sources.
     beats = any(op.runs_without_rows for op in pipeline.operators)
     source = unite(source, pipeline.sides)
     if beats:
-        go_on_beating(store)
+        continue_heartbeat(store)
         source = with_heartbeat(source)
-    writer = source.writeStream.foreachBatch(runner).option(
+    writer = source.writeStream.foreachBatch(run).option(
         "checkpointLocation", f"{store.url}/{SPARK}"
     )
     if query_name is not None:
@@ -96,10 +103,11 @@ def start_query(
                 try:
                     writer.start().awaitTermination()
                 except StreamingQueryException as error:
-                    raise unwrapped(runner.failure or error) from error
+                    raise unwrapped(run.failure or error) from error
             return writer.start()
 
-    return Query(launch, runner, store.url, beats)
+    run.start(launch)
+    return Query(run, store.url, beats)
 
 
 class _BatchTimes:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -31,18 +32,20 @@ from millrace.errors import (
 from millrace.ids import OperatorName
 from millrace.keygroups import DEFAULT_KEY_GROUPS
 from millrace.keygroups.fingerprint import check_hashable
-from millrace.operators.aggregate import AggregateOperator, AggregateSpec, Key
-from millrace.operators.functions import Aggregate
-from millrace.operators.operator import Operator
-from millrace.processors.making import make_operator
-from millrace.processors.outputs import LATE
-from millrace.processors.processor import Processor
-from millrace.processors.shared.session import broadcasts
-from millrace.processors.whole_batch import BatchProcessor
+from millrace.operators.aggregate.functions import Aggregate
+from millrace.operators.aggregate.operator import AggregateOperator
+from millrace.operators.aggregate.spec import AggregateSpec
+from millrace.operators.operator import Column, Operator
+from millrace.operators.process.factory import make_operator
+from millrace.operators.process.keyed import Schemas
+from millrace.operators.process.outputs import LATE
+from millrace.operators.process.processor import Processor
+from millrace.operators.process.shared.states import broadcasts
+from millrace.operators.process.whole_batch import BatchProcessor
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.spark.broadcast import BroadcastExchange, Side, make_side
-from millrace.spark.exchange import AggregateExchange, RowExchange
-from millrace.spark.initial import InitialExchange
+from millrace.spark.exchange import AggregateExchange, RowExchange, StreamColumns
+from millrace.spark.initial import InitialExchange, InitialRows
 from millrace.spark.pipeline import Path, Pipeline
 from millrace.spark.sinks import BatchFunction, ForEachBatch, Sink, check_targets, make_sink
 from millrace.spark.steps import OperatorStep, OutputStep, Step, TransformStep
@@ -126,7 +129,7 @@ class Stream:
                 )
             data_type = _data_type(sample, name, "key_by()")
             check_hashable(name, data_type)
-            keys.append(Key(name, data_type))
+            keys.append(Column(name, data_type))
         names = [key.name for key in keys]
         if len(set(names)) < len(names):
             raise DuplicateNameError(f"key_by({', '.join(names)}) names a column twice.")
@@ -173,22 +176,22 @@ class Stream:
             return self._source
         return self._source.sparkSession.createDataFrame([], self._schema)
 
-    def to(self, sink: str, **options: Any) -> Sinked:
+    def to(self, sink: str, **options: Any) -> StreamWriter:
         """Write the output with a built-in sink: parquet, orc, json, csv, console, memory, noop."""
-        return Sinked(self, make_sink(sink, options))
+        return StreamWriter(self, make_sink(sink, options))
 
-    def for_each_batch(self, function: BatchFunction) -> Sinked:
+    def for_each_batch(self, function: BatchFunction) -> StreamWriter:
         """Hand each epoch's output to `function(df, batch_id)`.
 
         After a crash a batch may come again, with the same id and the same rows.
         """
-        return Sinked(self, ForEachBatch(function))
+        return StreamWriter(self, ForEachBatch(function))
 
 
 class KeyedStream:
     """Rows grouped by a key: what operators work on."""
 
-    def __init__(self, upstream: Stream, keys: tuple[Key, ...]) -> None:
+    def __init__(self, upstream: Stream, keys: tuple[Column, ...]) -> None:
         self._upstream = upstream
         self._keys = keys
 
@@ -248,36 +251,28 @@ class KeyedStream:
         steps = self._upstream._steps
         operator_name = self._check_name(name or f"process-{len(steps) + 1}")
         schema = parse_schema(output)
-        fields = [Key(f.name, f.dataType) for f in self._upstream._schema.fields]
+        fields = [Column(f.name, f.dataType) for f in self._upstream._schema.fields]
         event_time = self._upstream._event_time
         initial = None if initial_state is None else _batch_schema(initial_state)
-        operator = make_operator(
-            operator_name, self._keys, fields, processor, schema, event_time, initial
-        )
+        schemas = Schemas(self._keys, fields, schema, event_time)
+        operator = make_operator(operator_name, schemas, processor, initial)
         keys = [(_column(k.name), k.type) for k in self._keys]
         columns = [(_column(f.name), f.type) for f in fields]
         event = None if event_time is None else _column(event_time)
+        stream = StreamColumns(keys, columns, event)
         sides = _sides(operator_name, processor, broadcast or {})
         first = None
         if initial_state is not None:
-            first = InitialExchange(
-                keys,
-                columns,
-                event,
-                initial_state,
-                [column for column, _ in keys],
-                operator.initial,
-                [_column(c.name) for c in operator.initial],
-                sides,
-            )
-        parts = (keys, [column for column, _ in columns], event)
-        exchange = BroadcastExchange(*parts, sides) if sides else RowExchange(*parts)
+            given = [(_column(c.name), c) for c in operator.initial]
+            begun = InitialRows(initial_state, [column for column, _ in keys], given)
+            first = InitialExchange(stream, begun, sides)
+        exchange = BroadcastExchange(stream, sides) if sides else RowExchange(stream)
         step = OperatorStep(operator, exchange, operator.code(), first, sides)
         return Stream(self._upstream._source, schema, (*steps, step))
 
     def _input(
         self, sample: DataFrame, name: str, aggregate: Aggregate
-    ) -> tuple[Column, T.DataType]:
+    ) -> tuple[SparkColumn, T.DataType]:
         where = f"{aggregate.function}() for {name!r}"
         if aggregate.column is None:
             return F.lit(1), T.IntegerType()
@@ -305,21 +300,21 @@ class KeyedStream:
         return OperatorName(name)
 
 
-class Sinked:
+class StreamWriter:
     """A stream with a sink, or several of one source: ready to start."""
 
     def __init__(self, upstream: Stream, sink: Sink) -> None:
         self._source = upstream._source
         self._paths: tuple[Path, ...] = (Path(upstream._steps, upstream._schema, sink),)
 
-    def also(self, *others: Sinked) -> Sinked:
+    def also(self, *others: StreamWriter) -> StreamWriter:
         """Run other branches in the same query: further sinks, side outputs, more operators.
 
         All branches come from one `mr.stream`, and what they share runs once an epoch.
         """
         both = copy.copy(self)
         for other in others:
-            if not isinstance(other, Sinked):
+            if not isinstance(other, StreamWriter):
                 raise UsageError(
                     f"also() takes branches that have a sink, such as visits.side('alerts').to("
                     f"'parquet', path=...), not {type(other).__name__}."
@@ -351,7 +346,8 @@ class Sinked:
         """Start the query, new or from where the location left off.
 
         - `parallelism`: shards per operator, or a dict by operator; may differ at every start, and
-          while the query runs. Default: what it was last told to have, at first Spark's.
+          while the query runs. Default: what the query last had; in the beginning, Spark's
+          default parallelism.
         - `trigger`: `"1 second"` and the like, `"available_now"`, or None: back to back.
         - `key_groups`: a power of two; fixed when a location is first used.
         - `retain_epochs`: how many epochs stay readable.
@@ -378,7 +374,7 @@ class Sinked:
             retain_epochs=retain_epochs,
             memory=memory,
             query_name=query_name,
-            places=DirectorOptions(
+            director_options=DirectorOptions(
                 standby=_natural("standby", standby),
                 elastic=bool(elastic),
                 spare_executors=_natural("spare_executors", spare_executors),
@@ -443,7 +439,7 @@ def _batch_schema(df: object) -> T.StructType:
     return df.schema
 
 
-def _column(name: str) -> Column:
+def _column(name: str) -> SparkColumn:
     return F.col(f"`{name.replace('`', '``')}`") if "." in name or "`" in name else F.col(name)
 
 

@@ -1,9 +1,15 @@
-"""The `millrace` command. Its parts are imported when they are used, so `--help` stays quick."""
+"""The `millrace` command. Its parts are imported when they are used, so `--help` stays quick.
+
+Another distribution adds commands with an entry point of the group `millrace.commands`, which names
+a table like `COMMANDS`. Millrace's own commands win over added ones of the same name.
+"""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
+import importlib.metadata
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -29,10 +35,9 @@ COMMANDS = {
         "Change the number of shards of a running query.",
     ),
     "serve": ("millrace.serve.command:serve", "Answer look-ups in a location's state."),
-    "bench": ("millrace.cli.bench:bench", "Measure Millrace beside Spark."),
     "repair": (
         "millrace.cli.location:repair",
-        "Make damaged segments anew, where older epochs allow it.",
+        "Rebuild damaged segments, where older epochs allow it.",
     ),
     "check": ("millrace.cli.location:check", "Read a whole location; say what is damaged."),
     "ui": ("millrace.cli.ui:ui", "Serve the live page of a location."),
@@ -42,17 +47,29 @@ COMMANDS = {
     "ls": ("millrace.cli.state:ls", "List a location's tables, or the locations in a folder."),
     "show": ("millrace.cli.state:show", "Show what a location holds."),
     "sql": ("millrace.cli.state:sql", "Query a location's state."),
-    "soak": (
-        "millrace.soak:soak",
-        "Disturb a query for a while, then check its state.",
-    ),
-    "demo": ("millrace.demo:demo", "Watch a stream be rescaled, lose an executor, and stay right."),
 }
 """Name -> (where it is, one line about it)."""
 
+PLUGINS = "millrace.commands"
+"""The group of entry points that add commands."""
+
+Table = Mapping[str, tuple[str, str]]
+
 
 class LazyGroup(click.Group):
-    """Imports a command when it is called."""
+    """Commands of a table, and of entry points; each is imported when it is called."""
+
+    def __init__(self, *args: Any, table: Table, plugins: str | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._own = table
+        self._plugins = plugins
+
+    def _all(self) -> Table:
+        found: dict[str, tuple[str, str]] = {}
+        if self._plugins is not None:
+            for entry in importlib.metadata.entry_points(group=self._plugins):
+                found |= entry.load()
+        return {**found, **self._own}
 
     def invoke(self, ctx: click.Context) -> object:
         """Ctrl-C ends any command with the shell's code for it, and without a traceback."""
@@ -63,37 +80,39 @@ class LazyGroup(click.Group):
             ctx.exit(INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        return sorted(self._all())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        found = self._own.get(cmd_name) or self._all().get(cmd_name)
+        if found is None:
             return None
-        module, name = COMMANDS[cmd_name][0].split(":")
+        module, name = found[0].split(":")
         command = getattr(importlib.import_module(module), name)
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, line) for name, (_, line) in sorted(self._all().items())])
 
 
 EPILOG = """\b
 Examples:
-  millrace demo
   millrace sql /data/totals "select * from totals limit 5"
   millrace ui /data/totals
   millrace rescale /data/totals --parallelism 4
   millrace check /data/totals
-  millrace bench throughput --quick
-  millrace soak --minutes 30 --seed 1
 
 Exit codes: 0 if all went well, 1 if not, 2 for wrong options, 130 after Ctrl-C.
 """
 
 
 @click.command(
-    cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=LazyGroup,
+    table=COMMANDS,
+    plugins=PLUGINS,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, "-V", "--version", prog_name="millrace")
 def main() -> None:

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from millrace.cli.failures import explained
-from millrace.interchange.moving import FORMATS, Moved, export, move_in
+from millrace.interchange.transfer import FORMATS, Transfer, export, import_state
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -24,9 +24,9 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     type=click.Choice(FORMATS),
     default="parquet",
     show_default=True,
-    help="What the files are.",
+    help="The format of the files.",
 )
-@click.option("--no-offsets", is_flag=True, help="Without Spark's offsets: the query may run.")
+@click.option("--no-offsets", is_flag=True, help="Leave out Spark's offsets; the query may run.")
 @JSON
 def export_command(
     location: str,
@@ -36,10 +36,10 @@ def export_command(
     no_offsets: bool,
     as_json: bool,
 ) -> None:
-    """Write the state of an epoch to plain files, which other tools read and import takes.
+    """Write the state of an epoch to plain files, for other tools and for `millrace import`.
 
-    The last epoch comes with Spark's offsets, so that a query can go on from it: stop the query
-    first, or do without them.
+    The last epoch includes Spark's offsets, so that a query can continue from it. Stop the query
+    first, or leave them out with --no-offsets.
     """
     with explained(), Console(stderr=True).status("exporting"):
         moved = export(location, out, epoch=epoch, file_format=file_format, offsets=not no_offsets)
@@ -49,11 +49,13 @@ def export_command(
 @click.command("import")
 @click.argument("source")
 @click.argument("location")
-@click.option("--key-groups", type=int, help="Of the new location; default: as many as before.")
-@click.option("--parallelism", type=int, help="Shards that the new location begins with.")
-@click.option("--epoch", type=int, help="Of the location to import from; default: the last one.")
+@click.option("--key-groups", type=int, help="Key groups of the new location; default: as before.")
+@click.option("--parallelism", type=int, help="The number of shards the new location starts with.")
+@click.option("--epoch", type=int, help="The epoch of a location; default: the last one.")
 @click.option(
-    "--fresh-source", is_flag=True, help="Leave Spark's offsets behind: the sources begin anew."
+    "--fresh-source",
+    is_flag=True,
+    help="Leave out Spark's offsets: the sources start from the beginning.",
 )
 @JSON
 def import_command(
@@ -67,8 +69,8 @@ def import_command(
 ) -> None:
     """Import an export, or the state of another location, into a new location.
 
-    The state of a Spark query is imported from Python, with mr.import_spark: it takes the Millrace
-    stream that is to go on from it.
+    To import the state of a Spark query, use mr.import_spark in Python: it needs the Millrace
+    stream that continues from it.
 
     \b
     Examples:
@@ -76,7 +78,7 @@ def import_command(
       millrace import /data/totals /data/finer --key-groups 1024
     """
     with explained(), Console(stderr=True).status("importing"):
-        moved = move_in(
+        moved = import_state(
             source,
             location,
             key_groups=key_groups,
@@ -87,7 +89,7 @@ def import_command(
     _tell("imported", moved, as_json)
 
 
-def _tell(verb: str, moved: Moved, as_json: bool) -> None:
+def _tell(verb: str, moved: Transfer, as_json: bool) -> None:
     if as_json:
         click.echo(json_.dumps(asdict(moved)))
         return

@@ -10,13 +10,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from millrace.cli.failures import Failure, explained
-from millrace.ids import OperatorName
+from millrace.ids import TableName, parse_table_name
 from millrace.log import Journal, Trail, open_store
 from millrace.log.inspection import Inspection, inspect
 from millrace.log.layout import SEGMENTS
 from millrace.log.retention import collect, doomed
-from millrace.operators.operator import MAIN
-from millrace.reading.described import Described
+from millrace.reading.description import Description
 from millrace.state.repair import Opener
 from millrace.state.repair import repair as segment_repair
 from millrace.state.replica import Replica
@@ -114,7 +113,7 @@ def _sweep(journal: Journal, retain: int, dry_run: bool) -> dict[str, int]:
 @click.option("--dry-run", is_flag=True, help="Only say what can be repaired.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def repair(location: str, dry_run: bool, as_json: bool) -> None:
-    """Make damaged segments anew from the epochs before them, where that is possible.
+    """Rebuild damaged segments from the epochs before them, where possible.
 
     A file is replaced only by one that has every checksum of its manifest. Merged rows can be
     computed again while the epoch before is retained and whole; rows that only the damaged file had
@@ -133,7 +132,7 @@ def repair(location: str, dry_run: bool, as_json: bool) -> None:
         for one in done:
             click.echo(f"{verb}: {one.path}" if one.is_repaired else f"DAMAGED {one.reason}")
         for path in others:
-            click.echo(f"DAMAGED {path}: only segments can be made anew; restore it from a backup")
+            click.echo(f"DAMAGED {path}: only segments can be rebuilt; restore it from a backup")
         if not damaged:
             click.echo("nothing is damaged")
     if others or not all(one.is_repaired for one in done):
@@ -141,10 +140,9 @@ def repair(location: str, dry_run: bool, as_json: bool) -> None:
 
 
 def _opener(journal: Journal) -> Opener:
-    def opened(trail: Trail, name: OperatorName) -> Replica:
-        operator, _, table = name.partition("/")
-        described = Described(OperatorName(operator), trail.specs[OperatorName(operator)])
-        layout = described.tables[table or MAIN]
+    def opened(trail: Trail, name: TableName) -> Replica:
+        operator, table = parse_table_name(name)
+        layout = Description(operator, trail.specs[operator]).tables[table]
         return Replica(journal.store, layout.schema, trail.key_groups, owned=layout.owned)
 
     return opened

@@ -1,7 +1,7 @@
 """`millrace rescale`, `move`, `drain`, `assignment`: talk to a running query through its location.
 
 A command checks what it can, writes a request, and waits for the query's driver. If no driver takes
-it, the request is withdrawn, unless it was said to be left for the next start.
+it, the request is withdrawn, unless `--queue` leaves it for the next start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rich.table import Table
 from millrace import clock
 from millrace.cli.failures import Failure, explained, interrupts_set
 from millrace.errors import UsageError
-from millrace.ids import OperatorName, Shard
+from millrace.ids import OperatorName, Shard, table_name
 from millrace.keygroups import Assignment, format_ranges, parse_ranges
 from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, open_store
@@ -53,10 +53,19 @@ def _open(location: str) -> tuple[Requests, Trail, int]:
         return Requests(journal.store), journal.newest(), journal.identity.key_groups
 
 
-def _ask(location: str, timeout: float, queue: bool, as_json: bool, kind: str, **body: Any) -> None:
+def _ask(
+    location: str,
+    kind: str,
+    details: dict[str, Any],
+    *,
+    timeout: float,
+    as_json: bool,
+    queue: bool = False,
+) -> None:
+    """Write a request, wait for its answer, and print it; what is None is left out."""
     requests, _, _ = _open(location)
     console = Console(stderr=True)
-    given = {key: value for key, value in body.items() if value is not None}
+    given = {key: value for key, value in details.items() if value is not None}
     with explained():
         with console.status(f"waiting for the query on {location}"), _withdrawn(requests) as asked:
             request = _submit(requests, kind, given, asked)
@@ -79,7 +88,7 @@ def _ask(location: str, timeout: float, queue: bool, as_json: bool, kind: str, *
 
 @contextlib.contextmanager
 def _withdrawn(requests: Requests) -> Iterator[list[Request]]:
-    """After Ctrl-C, nobody is to take up the requests that are put into the list."""
+    """After Ctrl-C, withdraw the requests that were put into the list."""
     asked: list[Request] = []
     try:
         yield asked
@@ -131,8 +140,8 @@ def _withdraw(requests: Requests, request: Request, location: str, timeout: floa
         # other; if both do, the driver knows better what it saw first.
         if requests.is_taken(request.id):
             raise Failure(
-                f"a query on {location} took the request in the moment in which it was withdrawn. "
-                f"`millrace assignment {location}` shows whether it is carried out all the same."
+                f"a query on {location} took the request just as it was withdrawn. "
+                f"`millrace assignment {location}` shows whether it carries it out anyway."
             )
         raise Failure(
             f"no query on {location} took the request within {timeout:g} seconds, so it was "
@@ -172,29 +181,15 @@ def _described(kind: str, answer: Answer) -> str:
 @QUEUE
 @JSON
 def rescale(
-    location: str,
-    parallelism: int,
-    strategy: str,
-    operator: str | None,
-    timeout: float,
-    queue: bool,
-    as_json: bool,
+    location: str, parallelism: int, strategy: str, operator: str | None, **waiting: Any
 ) -> None:
     """Change the number of shards of a running query."""
     _, trail, key_groups = _open(location)
     with explained():
         check_parallelism(parallelism, key_groups)
         _check_operator(trail, operator)
-    _ask(
-        location,
-        timeout,
-        queue,
-        as_json,
-        "rescale",
-        parallelism=parallelism,
-        strategy=strategy,
-        operator=operator,
-    )
+    details = {"parallelism": parallelism, "strategy": strategy, "operator": operator}
+    _ask(location, "rescale", details, **waiting)
 
 
 @click.command(epilog="Example: millrace move /data/totals 0-15,40 executor-3")
@@ -212,9 +207,7 @@ def move(
     executor: str,
     strategy: str,
     operator: str | None,
-    timeout: float,
-    queue: bool,
-    as_json: bool,
+    **waiting: Any,
 ) -> None:
     """Give key groups, such as 0-15,40, to an executor."""
     groups = parse_ranges(key_groups).tolist() if RANGES.fullmatch(key_groups) else []
@@ -225,17 +218,8 @@ def move(
         raise Failure(f"{key_groups!r}: key groups have the numbers 0 to {known - 1}.")
     with explained():
         _check_operator(trail, operator)
-    _ask(
-        location,
-        timeout,
-        queue,
-        as_json,
-        "move",
-        key_groups=groups,
-        to=executor,
-        strategy=strategy,
-        operator=operator,
-    )
+    details = {"key_groups": groups, "to": executor, "strategy": strategy, "operator": operator}
+    _ask(location, "move", details, **waiting)
 
 
 @click.command(epilog="Example: millrace drain /data/totals executor-1")
@@ -246,18 +230,10 @@ def move(
 @TIMEOUT
 @QUEUE
 @JSON
-def drain(
-    location: str,
-    executor: str,
-    undo: bool,
-    strategy: str,
-    timeout: float,
-    queue: bool,
-    as_json: bool,
-) -> None:
+def drain(location: str, executor: str, undo: bool, strategy: str, **waiting: Any) -> None:
     """Move everything away from an executor of a running query."""
     kind = "undrain" if undo else "drain"
-    _ask(location, timeout, queue, as_json, kind, executor=executor, strategy=strategy)
+    _ask(location, kind, {"executor": executor, "strategy": strategy}, **waiting)
 
 
 @click.command(epilog="Example: millrace cancel /data/totals 1794799863354-e5de1343")
@@ -265,13 +241,13 @@ def drain(
 @click.argument("request")
 @TIMEOUT
 @JSON
-def cancel(location: str, request: str, timeout: float, as_json: bool) -> None:
+def cancel(location: str, request: str, **waiting: Any) -> None:
     """Withdraw a request; what has not moved yet stays where it is."""
     requests, _, _ = _open(location)
     with explained():
         if requests.answered(requests.read(request).id) is not None:
             raise UsageError(f"request {request} has ended already; there is nothing to cancel.")
-    _ask(location, timeout, False, as_json, "cancel", request=request)
+    _ask(location, "cancel", {"request": request}, **waiting)
 
 
 @click.command(epilog="Example: millrace assignment /data/totals")
@@ -285,7 +261,7 @@ def assignment(location: str, operator: str | None, as_json: bool) -> None:
         _check_operator(trail, operator)
         pending = requests.pending()
     names = [OperatorName(operator)] if operator else sorted(trail.specs)
-    found = {name: trail.operator(OperatorName(name)).assignment for name in names}
+    found = {name: trail.operator(table_name(name)).assignment for name in names}
     if as_json:
         body = {name: a.to_json() for name, a in found.items() if a is not None}
         ids = [r.id for r in pending]

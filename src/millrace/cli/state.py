@@ -14,24 +14,25 @@ import click
 import pyarrow as pa
 
 from millrace import clock
-from millrace.cli import rows as out
+from millrace.cli import printing as out
 from millrace.cli.failures import Failure, explained
 from millrace.errors import NotALocationError, UsageError
+from millrace.ids import table_name
 from millrace.log import Journal, open_store
 from millrace.log.layout import IDENTITY
 from millrace.log.leases import leases
 from millrace.reading import Reader, metadata, open_location
-from millrace.reading.described import Described
+from millrace.reading.description import Description
 from millrace.reading.epochs import from_ms
 
 LOCATION = click.argument("location")
 EPOCH = click.option("--epoch", type=int, help="An earlier epoch; default: the last.")
 AS_OF = click.option(
-    "--as-of", help="The epoch that was the last at a time, such as '2026-03-01 12:30' (UTC)."
+    "--as-of", help="The last epoch as of a time, such as '2026-03-01 12:30' (UTC)."
 )
 OPERATOR = click.option("--operator", help="Which operator, if there are several.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-LIMIT = click.option("--limit", default=50, show_default=True, help="Rows that are shown.")
+LIMIT = click.option("--limit", default=50, show_default=True, help="How many rows to show.")
 
 
 def _echo(value: Any) -> None:
@@ -129,13 +130,13 @@ def _tables(reader: Reader) -> list[dict[str, Any]]:
     logs = {
         (name, table): snapshot.log(name, table)
         for name in snapshot.operators
-        for table in snapshot.described(name).tables
+        for table in snapshot.description(name).tables
     }
     listed = []
     for row in metadata.state_tables(snapshot):
         stored = [row["state"]]
         if row["kind"] == "timers":
-            stored = snapshot.described(row["operator"]).timers
+            stored = snapshot.description(row["operator"]).timers
         mine = [logs[row["operator"], table] for table in stored]
         listed.append(
             {
@@ -166,7 +167,7 @@ def _locations(folder: str) -> list[dict[str, Any]]:
                 "epoch": int(trail.epoch),
                 "committed_at": from_ms(trail.time_ms).isoformat() if trail.epoch else None,
                 "operators": ", ".join(sorted(trail.specs)),
-                "rows": sum(trail.operator(name).rows for name in trail.specs),
+                "rows": sum(trail.operator(table_name(name)).rows for name in trail.specs),
                 "bytes": sum(entry.bytes for entry in trail.segments()),
             }
         )
@@ -215,8 +216,8 @@ def show(location: str, epoch: int | None, as_of: str | None, as_json: bool) -> 
 def _assignment(reader: Reader) -> list[dict[str, Any]]:
     found = []
     for name in reader.operators:
-        described = reader.snapshot.described(name)
-        assignment = reader.snapshot.log(described.name, "").assignment
+        description = reader.snapshot.description(name)
+        assignment = reader.snapshot.log(description.name, "").assignment
         if assignment is None:
             continue
         given = assignment.to_json()["groups"]
@@ -307,11 +308,11 @@ def get(
     The exit code is 1 if one of them is not there.
     """
     with explained(), open_location(location, epoch=epoch, as_of=as_of) as reader:
-        described = reader.snapshot.described(operator)
+        description = reader.snapshot.description(operator)
         wanted = [_from_json(text) for text in given]
         if values or not wanted:
-            wanted.insert(0, _from_text(values, described))
-        found = reader.get(_typed(wanted, described), operator)
+            wanted.insert(0, _from_text(values, description))
+        found = reader.get(_typed(wanted, description), operator)
     listed = out.objects(found.drop_columns(["_found"]))
     there = found.column("_found").to_pylist()
     if as_json:
@@ -321,7 +322,7 @@ def get(
     missing = [row for row, is_there in zip(listed, there, strict=True) if not is_there]
     if missing:
         named = "; ".join(
-            ", ".join(f"{k}={row[k]!r}" for k in described.key_names) for row in missing
+            ", ".join(f"{k}={row[k]!r}" for k in description.key_names) for row in missing
         )
         raise Failure(f"not found at epoch {reader.epoch}: {named}")
 
@@ -334,18 +335,18 @@ def _from_json(text: str) -> Any:
     return value
 
 
-def _from_text(values: Sequence[str], described: Described) -> list[str]:
-    if len(values) != len(described.keys):
+def _from_text(values: Sequence[str], description: Description) -> list[str]:
+    if len(values) != len(description.keys):
         raise Failure(
-            f"the key of operator {described.name!r} has the columns "
-            f"{', '.join(described.key_names)}: give {len(described.keys)} values, or --key JSON."
+            f"the key of operator {description.name!r} is {', '.join(description.key_names)}: "
+            f"give {len(description.keys)} values, or --key JSON."
         )
     return list(values)
 
 
-def _typed(wanted: list[Any], described: Described) -> pa.Table:
+def _typed(wanted: list[Any], description: Description) -> pa.Table:
     """Keys from text and JSON in the types of the key."""
-    names = described.key_names
+    names = description.key_names
     rows = []
     for key in wanted:
         if isinstance(key, dict) and set(key) == set(names):
@@ -356,17 +357,17 @@ def _typed(wanted: list[Any], described: Described) -> pa.Table:
             rows.append([key])
         else:
             raise UsageError(
-                f"{key!r} is not a key of operator {described.name!r}: its columns are "
+                f"{key!r} is not a key of operator {description.name!r}: its columns are "
                 f"{', '.join(names)}."
             )
     columns = []
-    for i, field in enumerate(described.key_schema):
+    for i, field in enumerate(description.key_schema):
         given = [row[i] for row in rows]
         try:
             columns.append(_column(given, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise UsageError(f"key column {field.name!r} is {field.type}: {error}.") from error
-    return pa.table(columns, schema=described.key_schema)
+    return pa.table(columns, schema=description.key_schema)
 
 
 def _column(values: list[Any], data_type: pa.DataType) -> pa.Array:

@@ -1,4 +1,4 @@
-"""`millrace ui`: the live page of a location, whoever runs its query, or nobody."""
+"""`millrace ui`: the live page of a location, whether its query runs or not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 
 import click
 
+from millrace.access import TOKEN_VARIABLE
 from millrace.cli.failures import explained, interrupts_set
 
 DEFAULT_PORT = 4300
@@ -30,15 +31,15 @@ Examples:
 )
 @click.option(
     "--token",
-    envvar="MILLRACE_TOKEN",
-    help="What readers have to know; needed if other machines can reach the page. "
-    "Also taken from MILLRACE_TOKEN.",
+    envvar=TOKEN_VARIABLE,
+    help="What clients must send; required if other machines can reach the page. "
+    f"Or set {TOKEN_VARIABLE}.",
 )
 def ui(location: str, host: str, port: int, token: str | None) -> None:
     """Serve the live page of a location until Ctrl-C.
 
-    It reads the location and changes nothing, so it works from any machine that can read it, while
-    the query runs and after. `/metrics` has the figures for Prometheus.
+    The page reads the location and changes nothing. It works on any machine that can read the
+    location, while the query runs and afterwards. `/metrics` has the figures for Prometheus.
     """
     from millrace.ui import open_page
 

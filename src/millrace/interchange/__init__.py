@@ -1,1 +1,1 @@
-"""State on the move between locations: written as a whole, exported, imported."""
+"""Move state between locations: written as a whole, exported, imported."""

@@ -1,4 +1,4 @@
-"""Spark's own bookkeeping on the move: which offsets of the sources a state belongs to.
+"""Carry over Spark's own bookkeeping: which offsets of the sources a state belongs to.
 
 State without its offsets would see rows twice or never, so they travel together: Spark's offset and
 commit logs, and what its sources keep. The query gets an id of its own at the new place.
@@ -21,7 +21,7 @@ Files = dict[str, bytes]
 
 
 def read_offsets(store: Store, root: str, batch_id: int) -> Files:
-    """The files of a Spark checkpoint that go on after a batch, by their path below it."""
+    """The files of a Spark checkpoint that continue after a batch, by their path below it."""
     before = _listed(store, root)
     prefix = f"{root}/" if root else ""
     try:
@@ -34,8 +34,8 @@ def read_offsets(store: Store, root: str, batch_id: int) -> Files:
         if f"{log}/{batch_id}" not in files:
             raise MissingOffsetsError(
                 f"{store.url}/{prefix}{log} has no batch {batch_id}, which is the state's: the "
-                "query could not go on from there. Choose the last committed epoch, or leave the "
-                "offsets behind with --fresh-source, if its sources are to begin anew."
+                "query could not continue there. Choose the last committed epoch, or leave the "
+                "offsets behind with --fresh-source, if its sources are to start over."
             )
     later = [b for b in _batches(files, "commits") if b > batch_id]
     if later:

@@ -1,8 +1,8 @@
 """The state of a Spark query, read from its checkpoint through Spark's own `statestore` source.
 
-What comes out has the columns of Millrace's tables and the fingerprints of its keys. How an
-aggregate is kept differs between the two in the details, and each difference is here: an aggregate
-of Spark is some columns of a *buffer*, in the order in which `agg` names the functions.
+The result has the columns of Millrace's tables and the fingerprints of its keys. Spark and Millrace
+keep aggregates differently, and this module bridges each difference: an aggregate of Spark is some
+columns of a *buffer*, in the order in which `agg` names the functions.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from millrace import types
+from millrace.epoch import rows
 from millrace.errors import SparkStateError
 from millrace.keygroups.fingerprint import fingerprint
 from millrace.log.segment import HI, LO
-from millrace.operators.aggregate import AggregateOperator, AggregateSpec, Key
-from millrace.operators.operator import MAIN
-from millrace.processors.declarations import Declaration, List, Map, TimerDeclaration, Value
-from millrace.processors.processor import declarations
+from millrace.operators.aggregate.operator import AggregateOperator
+from millrace.operators.aggregate.spec import AggregateSpec
+from millrace.operators.operator import MAIN, Column
+from millrace.operators.process.declarations import Declaration, List, Map, TimerDeclaration, Value
+from millrace.operators.process.processor import declarations
 
 TIMERS = "_timers"
 WRITERS = {
@@ -34,7 +37,7 @@ WRITERS = {
     "transformWithStateExec": "transformWithState",
     "transformWithStateInPySparkExec": "transformWithState",
 }
-"""Spark's stateful operators that can be moved in from, by the names Spark has for them."""
+"""Spark's stateful operators whose state can be imported, by Spark's names for them."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +114,10 @@ def aggregate_rows(source: SparkOperator, target: AggregateOperator) -> pa.Table
 
 
 def _other_kind(source: SparkOperator, target: str, wanted: str) -> SparkStateError:
-    return SparkStateError(f"{target} can go on from {wanted} only, and not from {source.title}.")
+    return SparkStateError(f"{target} can continue {wanted} only, not {source.title}.")
 
 
-def _keys(df: DataFrame, source: SparkOperator, keys: Sequence[Key]) -> list[Column]:
+def _keys(df: DataFrame, source: SparkOperator, keys: Sequence[Column]) -> list[SparkColumn]:
     struct = df.schema["key"].dataType
     assert isinstance(struct, T.StructType)
     given = [(f.name, f.dataType.simpleString()) for f in struct.fields]
@@ -150,7 +153,7 @@ def _buffer_names(aggregate: AggregateSpec) -> list[str]:
     }[aggregate.function]
 
 
-def _state_columns(aggregate: AggregateSpec, buffer: list[Column]) -> list[Column]:
+def _state_columns(aggregate: AggregateSpec, buffer: list[SparkColumn]) -> list[SparkColumn]:
     """An aggregate's state, from its buffer."""
     name = aggregate.name
     is_decimal = isinstance(aggregate.type, T.DecimalType)
@@ -180,7 +183,7 @@ class Filled:
     """One row per key: fingerprints, the key, and a column for each state that has something."""
 
     rows: pa.Table
-    columns: tuple[Key, ...]
+    columns: tuple[Column, ...]
     """The states' columns: values as they are, lists as arrays, maps as arrays of entries, each
     with `until`, when it expires in milliseconds, or NULL."""
 
@@ -203,7 +206,7 @@ def processor_rows(source: SparkOperator, target: Any, names: dict[str, str]) ->
 
 def _variables(
     source: SparkOperator, target: Any, names: dict[str, str]
-) -> list[tuple[DataFrame, Key]]:
+) -> list[tuple[DataFrame, Column]]:
     frames = []
     for state, declaration in declarations(target.processor).items():
         if isinstance(declaration, TimerDeclaration):
@@ -223,18 +226,18 @@ def _variables(
                 f"{target.name!r} declares: {str(error).splitlines()[0]}"
             ) from error
         values, kind = read(df, declaration, f"state {state!r} of {source.title}")
-        frames.append((_with_keys(df, source, target.keys, state, values), Key(state, kind)))
+        frames.append((_with_keys(df, source, target.keys, state, values), Column(state, kind)))
     if any(isinstance(d, TimerDeclaration) for d in declarations(target.processor).values()):
         df = source.read(readRegisteredTimers="true")
         one = F.col("expiration_timestamp_ms").cast("long")
         keyed = _with_keys(df, source, target.keys, TIMERS, one)
         rest = [c for c in keyed.columns if c != TIMERS]
         grouped = keyed.groupBy(*rest).agg(F.sort_array(F.collect_list(TIMERS)).alias(TIMERS))
-        frames.append((grouped, Key(TIMERS, T.ArrayType(T.LongType()))))
+        frames.append((grouped, Column(TIMERS, T.ArrayType(T.LongType()))))
     return frames
 
 
-def _entry(value: Column, given: T.DataType, wanted: T.DataType, where: str) -> Column:
+def _entry(value: SparkColumn, given: T.DataType, wanted: T.DataType, where: str) -> SparkColumn:
     """A value in the declared type, and until when it is; without the struct around a field."""
     until = F.lit(None).cast("long")
     if isinstance(given, T.StructType) and given.names == ["value", "ttlExpirationMs"]:
@@ -255,12 +258,12 @@ def _pair(wanted: T.DataType) -> T.StructType:
     return T.StructType([T.StructField("value", wanted), T.StructField("until", T.LongType())])
 
 
-def _read_value(df: DataFrame, declared: Any, where: str) -> tuple[Column, T.DataType]:
+def _read_value(df: DataFrame, declared: Any, where: str) -> tuple[SparkColumn, T.DataType]:
     entry = _entry(F.col("value"), df.schema["value"].dataType, declared.type, where)
     return entry, _pair(declared.type)
 
 
-def _read_list(df: DataFrame, declared: Any, where: str) -> tuple[Column, T.DataType]:
+def _read_list(df: DataFrame, declared: Any, where: str) -> tuple[SparkColumn, T.DataType]:
     given = df.schema["list_value"].dataType
     assert isinstance(given, T.ArrayType)
     element = given.elementType
@@ -268,12 +271,12 @@ def _read_list(df: DataFrame, declared: Any, where: str) -> tuple[Column, T.Data
     return entries, T.ArrayType(_pair(declared.type))
 
 
-def _read_map(df: DataFrame, declared: Any, where: str) -> tuple[Column, T.DataType]:
+def _read_map(df: DataFrame, declared: Any, where: str) -> tuple[SparkColumn, T.DataType]:
     given = df.schema["map_value"].dataType
     assert isinstance(given, T.MapType)
     key_type, value_type = given.keyType, given.valueType
 
-    def both(entry: Column) -> Column:
+    def both(entry: SparkColumn) -> SparkColumn:
         key = _entry(entry.getField("key"), key_type, declared.key_type, f"the key of {where}")
         value = _entry(entry.getField("value"), value_type, declared.value_type, where)
         return F.struct(
@@ -287,26 +290,26 @@ def _read_map(df: DataFrame, declared: Any, where: str) -> tuple[Column, T.DataT
     return entries, T.ArrayType(T.StructType(fields))
 
 
-_READERS: dict[type[Declaration], Callable[..., tuple[Column, T.DataType]]] = {
+_READERS: dict[type[Declaration], Callable[..., tuple[SparkColumn, T.DataType]]] = {
     Value: _read_value,
     List: _read_list,
     Map: _read_map,
 }
 
 
-def _seen(source: SparkOperator, target: Any) -> tuple[DataFrame, Key]:
+def _seen(source: SparkOperator, target: Any) -> tuple[DataFrame, Column]:
     """The keys that were seen, as the one value of a processor that remembers them."""
     declared = declarations(target.processor)
     values = {name: d for name, d in declared.items() if type(d) is Value}
     if len(values) != 1:
         raise SparkStateError(
-            f"operator {target.name!r} is to go on from {source.title}, which remembers keys only. "
+            f"operator {target.name!r} is to continue {source.title}, which remembers keys only. "
             "Its processor needs one Value: a boolean, or of dropDuplicatesWithinWatermark a long "
             "or a timestamp, until when the key is remembered."
         )
     ((state, value),) = values.items()
     df = source.read()
-    remembered: Column = F.lit(True)
+    remembered: SparkColumn = F.lit(True)
     if not isinstance(value.type, T.BooleanType):
         if source.name != "dedupeWithinWatermark":
             raise SparkStateError(
@@ -319,21 +322,23 @@ def _seen(source: SparkOperator, target: Any) -> tuple[DataFrame, Key]:
     pair = F.struct(
         remembered.cast(value.type).alias("value"), F.lit(None).cast("long").alias("until")
     )
-    return _with_keys(df, source, target.keys, state, pair), Key(state, _pair(value.type))
+    return _with_keys(df, source, target.keys, state, pair), Column(state, _pair(value.type))
 
 
 def _with_keys(
-    df: DataFrame, source: SparkOperator, keys: Sequence[Key], name: str, value: Column
+    df: DataFrame, source: SparkOperator, keys: Sequence[Column], name: str, value: SparkColumn
 ) -> DataFrame:
     columns = _keys(df, source, keys)
     hi, lo = fingerprint([(c, k.type) for c, k in zip(columns, keys, strict=True)])
-    named = [column.alias(f"_k{i}") for i, column in enumerate(columns)]
+    named = [column.alias(rows.key(i)) for i, column in enumerate(columns)]
     return df.select(hi.alias(HI), lo.alias(LO), *named, value.alias(name))
 
 
-def _merged(frames: list[DataFrame], keys: Sequence[Key], columns: Sequence[Key]) -> DataFrame:
+def _merged(
+    frames: list[DataFrame], keys: Sequence[Column], columns: Sequence[Column]
+) -> DataFrame:
     """One row per key of all frames."""
-    fixed = [HI, LO, *(f"_k{i}" for i in range(len(keys)))]
+    fixed = [HI, LO, *(rows.key(i) for i in range(len(keys)))]
     wide = [
         df.select(
             *fixed,

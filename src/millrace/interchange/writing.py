@@ -1,8 +1,8 @@
-"""Writing a whole state at once, as the first epoch of a new location.
+"""Write a whole state at once, as the first epoch of a new location.
 
-Invariant: the location that results is one that a query could have written. Every key group has one
-base, and there is nothing else; a query that starts on it goes on from there. Until the manifest is
-there, which is the last thing to be written, the location has no epoch.
+Invariant: the result is a location that a query could have written. Every key group has one base
+and nothing else, and a query that starts on it continues from there. The manifest is written last;
+before that, the location has no epoch.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from millrace import clock
+from millrace.arrays import Int64Array, UInt64Array
 from millrace.errors import ForeignLocationError
-from millrace.ids import Epoch, OperatorName
+from millrace.ids import Epoch, OperatorName, TableName, table_name
 from millrace.keygroups import Assignment, check_key_groups, group_shift
 from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, OperatorCommit, SegmentEntry, open_store
@@ -26,26 +26,26 @@ from millrace.log.segment import (
     DELETED,
     HI,
     LO,
+    OWNER_FIELDS,
     SYSTEM_FIELDS,
     SectionData,
     encode_segment,
     segment_path,
 )
-from millrace.operators.operator import TableLayout, table_name
-from millrace.reading.described import Described
+from millrace.operators.operator import TableLayout
+from millrace.reading.description import Description
 from millrace.state.columns import words
-from millrace.state.owners import OWNER_FIELDS
 from millrace.state.sorting import count_groups, sort_order
 
 SEGMENT_ROWS = 1 << 20
-"""About so many rows go into a segment."""
+"""About how many rows go into a segment."""
 
 FIRST = Epoch(1)
 
 
 @dataclass(frozen=True)
 class OperatorState:
-    """All of an operator: what it is, and its tables with their fingerprints, in any order.
+    """A whole operator: its spec, and its tables with their fingerprints, in any order.
 
     Columns that a table does not have are ignored, and fingerprints may be signed.
     """
@@ -70,7 +70,7 @@ class StateWriter:
         self._assignment = Assignment.even(key_groups, shards)
         self._shift = np.uint64(group_shift(key_groups))
         self._key_groups = key_groups
-        self._commits: dict[OperatorName, OperatorCommit] = {}
+        self._commits: dict[TableName, OperatorCommit] = {}
         self._specs: dict[OperatorName, dict[str, Any]] = {}
 
     @property
@@ -80,7 +80,7 @@ class StateWriter:
     def operator(self, name: OperatorName, state: OperatorState) -> int:
         """Write an operator's tables; returns their rows."""
         self._specs[name] = state.spec
-        layouts = Described(name, state.spec).tables
+        layouts = Description(name, state.spec).tables
         rows = 0
         for table, given in state.tables.items():
             content = _fitted(given, layouts[table])
@@ -90,7 +90,7 @@ class StateWriter:
             rows += content.num_rows
         return rows
 
-    def _segments(self, name: OperatorName, content: pa.Table) -> Iterable[SegmentEntry]:
+    def _segments(self, name: TableName, content: pa.Table) -> Iterable[SegmentEntry]:
         hi, lo = _column(content, HI), _column(content, LO)
         order = sort_order(hi, lo)
         counts = count_groups(hi, self._shift, self._key_groups)
@@ -106,11 +106,11 @@ class StateWriter:
 
     def _segment(
         self,
-        name: OperatorName,
+        name: TableName,
         number: int,
         part: pa.Table,
-        covers: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int64],
+        covers: Int64Array,
+        counts: Int64Array,
     ) -> SegmentEntry:
         batches = part.combine_chunks().to_batches()
         rows = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=part.schema)
@@ -122,7 +122,7 @@ class StateWriter:
         return entry
 
     def put_offsets(self, files: Mapping[str, bytes]) -> None:
-        """Write the files of Spark's checkpoint that the query is to go on from."""
+        """Write the files of Spark's checkpoint that the query continues from."""
         for path, data in sorted(files.items()):
             self._journal.store.put(f"{SPARK}/{path}", data)
 
@@ -158,6 +158,6 @@ def _fitted(given: pa.Table, layout: TableLayout) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _column(content: pa.Table, name: str) -> npt.NDArray[np.uint64]:
+def _column(content: pa.Table, name: str) -> UInt64Array:
     chunks = [words(batch, name) for batch in content.select([name]).to_batches()]
     return np.concatenate(chunks) if chunks else np.empty(0, np.uint64)

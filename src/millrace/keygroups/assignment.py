@@ -1,7 +1,7 @@
 """Which shard owns which key group, and where the shard runs. Pure: no Spark, no files.
 
 Invariant: every key group has exactly one owner, and every shard number is below `shards`.
-An assignment is chosen anew for every epoch, which is what makes live rescaling possible.
+Every epoch has an assignment of its own, which is what makes live rescaling possible.
 The executors are hints to Spark's scheduler: correctness never depends on them.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from millrace.arrays import Int64Array
 from millrace.errors import CorruptManifestError, UsageError
 from millrace.ids import Shard
 from millrace.keygroups.ranges import format_ranges, parse_ranges
@@ -47,7 +47,7 @@ class Assignment:
         """The same key groups, with the shards on these executors."""
         return replace(self, executors=executors if any(executors) else ())
 
-    def groups_of(self, shard: Shard) -> npt.NDArray[np.int64]:
+    def groups_of(self, shard: Shard) -> Int64Array:
         return np.flatnonzero(np.asarray(self.owners) == shard)
 
     def to_json(self) -> dict[str, Any]:

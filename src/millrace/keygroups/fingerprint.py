@@ -23,9 +23,7 @@ from pyspark.sql.utils import get_active_spark_context
 
 from millrace.errors import UnhashableKeyError
 from millrace.keygroups.groups import group_shift
-
-HI_SALT = 0x6D696C6C
-LO_SALT = 0x72616365
+from millrace.keygroups.keys import HI_SALT, LO_SALT
 
 _ATOMIC = (
     T.BooleanType,

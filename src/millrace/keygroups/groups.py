@@ -8,16 +8,13 @@ for the life of a location; how they are spread over shards is not.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from millrace.arrays import Int64Array, UInt64Array
 from millrace.errors import UsageError
 
 DEFAULT_KEY_GROUPS = 256
 MIN_KEY_GROUPS = 2
 MAX_KEY_GROUPS = 4096
-
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
 
 
 def check_key_groups(count: int) -> int:

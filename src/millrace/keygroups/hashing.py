@@ -1,11 +1,12 @@
 """Fingerprints outside Spark: the same 128 bits as `fingerprint`, from Arrow arrays.
 
-Whoever looks a key up without Spark, such as a server of look-ups, needs the fingerprint that
-Spark's expressions gave it when it was written. This module is those expressions once more, on
-whole arrays: Spark's `xxhash64`, which is XXH64 with the hash so far as the seed of the next value.
+To look a key up without Spark, as a look-up server does, takes the fingerprint that Spark's
+expressions gave it when it was written. This module repeats those expressions on whole arrays:
+Spark's `xxhash64` is XXH64 with the hash so far as the seed of the next value.
 
 Invariant: for every key type that `fingerprint` takes, both give the same bits. The one exception
-is a string with a collation, whose collation key only Spark can compute; it is refused.
+is a string with a collation, whose collation key only Spark can compute: `keys.check_computable`
+refuses it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import types as T
 
-from millrace.errors import UnhashableKeyError
-from millrace.keygroups.fingerprint import HI_SALT, LO_SALT, leaves
-from millrace.state._jit import kernel, load_u8, load_u32, load_u64
-
-UInt64Array = npt.NDArray[np.uint64]
-BoolArray = npt.NDArray[np.bool_]
+from millrace.arrays import BoolArray, Int32Array, Int64Array, UInt32Array, UInt64Array
+from millrace.jit import kernel, load_u8, load_u32, load_u64
+from millrace.keygroups.keys import HI_SALT, LO_SALT
 
 SEED = 42
 """What Spark's `xxhash64` starts with."""
@@ -35,84 +32,61 @@ PRIME_4 = np.uint64(0x85EBCA77C2B2AE63)
 PRIME_5 = np.uint64(0x27D4EB2F165667C5)
 
 
-def fingerprints(
-    columns: Sequence[pa.Array], key_types: Sequence[T.DataType]
-) -> tuple[UInt64Array, UInt64Array]:
+def fingerprints(columns: Sequence[pa.Array]) -> tuple[UInt64Array, UInt64Array]:
     """Both halves of the fingerprint of each key.
 
     The columns have exactly the Arrow types in which the state keeps the key columns.
     """
-    return _half(columns, key_types, HI_SALT), _half(columns, key_types, LO_SALT)
+    return _half(columns, HI_SALT), _half(columns, LO_SALT)
 
 
-def check_computable(name: str, data_type: T.DataType) -> None:
-    """Raise if the fingerprint of such a key needs Spark."""
-    for part, kind in leaves(name, data_type):
-        if not isinstance(kind, T.StringType) or kind.isUTF8BinaryCollation():
-            continue
-        raise UnhashableKeyError(
-            f"key column {part!r} has type {kind.simpleString()}: which strings are equal "
-            "under its collation, only Spark can tell, so such keys cannot be looked up without "
-            "it. Read the state with SQL or as a Spark table instead."
-        )
-
-
-def is_computable(data_type: T.DataType) -> bool:
-    """Whether the fingerprint of such a key can be had without Spark."""
-    try:
-        check_computable("key", data_type)
-    except UnhashableKeyError:
-        return False
-    return True
-
-
-def _half(columns: Sequence[pa.Array], key_types: Sequence[T.DataType], salt: int) -> UInt64Array:
+def _half(columns: Sequence[pa.Array], salt: int) -> UInt64Array:
     rows = len(columns[0])
     hashes = _start(rows, np.uint32(salt), np.uint64(SEED))
-    for column, data_type in zip(columns, key_types, strict=True):
-        _fold(hashes, column, data_type, salt)
+    for column in columns:
+        _fold(hashes, column, salt)
     return hashes
 
 
-def _fold(hashes: UInt64Array, column: pa.Array, data_type: T.DataType, salt: int) -> None:
+def _fold(hashes: UInt64Array, column: pa.Array, salt: int) -> None:
     """Add a column to the hashes: whether it is NULL, then its value."""
     valid = _valid(column)
-    if isinstance(data_type, T.StructType):
+    data_type = column.type
+    if pa.types.is_struct(data_type):
         _fold_flags(hashes, valid)
         # Flattened, the fields of a struct that is NULL are NULL.
-        for field, child in zip(data_type.fields, column.flatten(), strict=True):
-            _fold(hashes, child, field.dataType, salt)
-    elif isinstance(data_type, T.ArrayType):
+        for child in column.flatten():
+            _fold(hashes, child, salt)
+    elif pa.types.is_list(data_type):
         offsets = np.asarray(column.offsets, np.int64)
         first, last = int(offsets[0]), int(offsets[-1])
         elements = column.values.slice(first, last - first)
-        inner = _half([elements], [data_type.elementType], salt)
-        _fold_lists(hashes, offsets - first, inner, valid)
-    elif isinstance(data_type, T.StringType | T.BinaryType):
+        _fold_lists(hashes, offsets - first, _half([elements], salt), valid)
+    elif pa.types.is_string(data_type) or pa.types.is_binary(data_type):
         _fold_bytes(hashes, *_bytes(column), valid)
-    elif isinstance(data_type, T.DecimalType) and data_type.precision > 18:
+    elif pa.types.is_decimal(data_type) and data_type.precision > 18:
         # Named, so that it lives as long as the kernel reads its bytes.
         digits = pa.array([_big_endian(v) for v in column.to_pylist()], pa.binary())
         _fold_bytes(hashes, *_bytes(digits), valid)
-    elif isinstance(data_type, T.DecimalType):
+    elif pa.types.is_decimal(data_type):
         # Of 16 bytes, the low eight hold such a value in full.
         _fold_64(hashes, _values(column, np.uint64, 2)[::2].copy(), valid)
     else:
-        words = _numbers(column, data_type)
+        words = _numbers(column)
         if words.dtype == np.uint32:
             _fold_32(hashes, words, valid)
         else:
             _fold_64(hashes, words, valid)
 
 
-def _numbers(column: pa.Array, data_type: T.DataType) -> npt.NDArray[Any]:
+def _numbers(column: pa.Array) -> npt.NDArray[Any]:
     """Values of up to four bytes as 32-bit words, others as 64-bit words."""
-    if isinstance(data_type, T.BooleanType):
+    if pa.types.is_boolean(column.type):
         filled = column.fill_null(False) if column.null_count else column
         return np.asarray(filled.to_numpy(zero_copy_only=False), np.uint32)
-    if isinstance(data_type, T.FloatType):
+    if pa.types.is_float32(column.type):
         return _one_zero(_values(column, np.float32)).view(np.uint32)
-    if isinstance(data_type, T.DoubleType):
+    if pa.types.is_float64(column.type):
         return _one_zero(_values(column, np.float64)).view(np.uint64)
     width = column.type.bit_width
     if width == 64:
@@ -136,7 +110,7 @@ def _values(column: pa.Array, dtype: Any, per_value: int = 1) -> npt.NDArray[Any
     return all_values[column.offset * per_value : (column.offset + len(column)) * per_value]
 
 
-def _bytes(column: pa.Array) -> tuple[npt.NDArray[np.int32], int]:
+def _bytes(column: pa.Array) -> tuple[Int32Array, int]:
     """Offsets of strings, and the address of their bytes."""
     _, offset_buffer, data = column.buffers()
     if offset_buffer is None or not len(column):
@@ -243,7 +217,7 @@ def _fold_flags(hashes: UInt64Array, valid: BoolArray) -> None:
 
 
 @kernel
-def _fold_32(hashes: UInt64Array, values: npt.NDArray[np.uint32], valid: BoolArray) -> None:
+def _fold_32(hashes: UInt64Array, values: UInt32Array, valid: BoolArray) -> None:
     for i in range(len(hashes)):
         if valid[i]:
             hashes[i] = _hash_32(values[i], _hash_32(np.uint32(0), hashes[i]))
@@ -261,9 +235,7 @@ def _fold_64(hashes: UInt64Array, values: UInt64Array, valid: BoolArray) -> None
 
 
 @kernel
-def _fold_bytes(
-    hashes: UInt64Array, offsets: npt.NDArray[np.int32], address: int, valid: BoolArray
-) -> None:
+def _fold_bytes(hashes: UInt64Array, offsets: Int32Array, address: int, valid: BoolArray) -> None:
     for i in range(len(hashes)):
         if valid[i]:
             start = np.uint64(address) + np.uint64(offsets[i])
@@ -275,7 +247,7 @@ def _fold_bytes(
 
 @kernel
 def _fold_lists(
-    hashes: UInt64Array, offsets: npt.NDArray[np.int64], elements: UInt64Array, valid: BoolArray
+    hashes: UInt64Array, offsets: Int64Array, elements: UInt64Array, valid: BoolArray
 ) -> None:
     """The flag, the number of elements, and each element's own hash."""
     for i in range(len(hashes)):

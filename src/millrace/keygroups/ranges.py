@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
+
+from millrace.arrays import Int64Array
 
 
 def format_ranges(groups: Iterable[int]) -> str:
@@ -23,7 +24,7 @@ def format_ranges(groups: Iterable[int]) -> str:
     return ",".join(parts)
 
 
-def parse_ranges(text: str) -> npt.NDArray[np.int64]:
+def parse_ranges(text: str) -> Int64Array:
     """The inverse of `format_ranges`."""
     pieces = []
     for part in text.split(",") if text else ():

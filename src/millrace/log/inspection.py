@@ -1,7 +1,7 @@
-"""A look at a whole location: what is reachable, what is damaged, what nobody needs.
+"""The inspection of a whole location: what is reachable, what is damaged, what is not needed.
 
 Reads every byte that a retained epoch needs and compares it with its checksum. Changes nothing, and
-goes on after damage, so that one look shows all of it.
+continues after damage, so that one inspection finds all of it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Damage:
 
 @dataclass
 class Inspection:
-    """What a look found."""
+    """What an inspection found."""
 
     location: str
     epochs: tuple[int, int] | None = None
@@ -64,7 +64,7 @@ class Inspection:
 def inspect(
     journal: Journal, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> Inspection:
-    """Look at everything; `progress` is told how many of how many segments are read."""
+    """Inspect everything; `progress` gets the number of segments read so far, and of all."""
     found = Inspection(journal.store.url)
     epochs = journal.epochs()
     if epochs:
@@ -96,7 +96,7 @@ def _read_others(journal: Journal, found: Inspection) -> None:
             try:
                 manifests.unseal(journal.store.read(path), f"{journal.store.url}/{path}")
             except MissingFileError:
-                # Given back or forgotten meanwhile.
+                # Released or forgotten in the meantime.
                 continue
             except (CorruptionError, LocationError) as error:
                 found.damaged.append(Damage(path, str(error), None))

@@ -22,7 +22,7 @@ from millrace.errors import (
     NotALocationError,
     UnknownEpochError,
 )
-from millrace.ids import Epoch, OperatorName
+from millrace.ids import Epoch, OperatorName, TableName
 from millrace.keygroups import format_ranges
 from millrace.log import manifest as manifests
 from millrace.log.layout import IDENTITY, MANIFESTS
@@ -32,9 +32,9 @@ from millrace.log.store import Store
 from millrace.log.trail import OperatorLog, Trail
 
 FULL_EVERY = 32
-"""A full manifest is written at least every so many epochs."""
+"""A full manifest is written at least every this many epochs."""
 LAG = 64
-"""Among so many of the last epochs, a list may have left some out."""
+"""Of this many of the last epochs, a list may leave some out."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Journal:
             except (UnknownEpochError, CorruptManifestError):
                 if self.head() == head:
                     raise
-                # Others went on and collected it between the two looks.
+                # Another process committed more and collected it between the two calls.
 
     def follow(self, trail: Trail, epoch: Epoch) -> None:
         """Bring a trail forward to an epoch."""
@@ -195,7 +195,7 @@ class Journal:
         run: str,
         batch_id: int | None,
         watermark_ms: int | None,
-        operators: dict[OperatorName, OperatorCommit],
+        operators: dict[TableName, OperatorCommit],
         specs: dict[OperatorName, dict[str, Any]],
         full: bool,
         figures: dict[str, Any] | None = None,
@@ -208,7 +208,7 @@ class Journal:
         full = full or epoch - trail.last_full >= FULL_EVERY or trail.last_full == 0
         snapshot = None
         if full:
-            after: dict[OperatorName, OperatorLog] = {}
+            after: dict[TableName, OperatorLog] = {}
             for name in {**trail.operators, **operators}:
                 log = OperatorLog.from_json(trail.operator(name).to_json(), trail.key_groups)
                 if name in operators:
@@ -249,15 +249,15 @@ class Journal:
         try:
             winner, winner_checksum = self.read(epoch)
         except MissingFileError:
-            told = "another run, whose manifest is no longer retained"
+            winner_name = "another run, whose manifest is no longer retained"
         else:
             if winner_checksum == checksum:
                 return
-            told = f"run {winner.run} (batch {winner.batch_id})"
+            winner_name = f"run {winner.run} (batch {winner.batch_id})"
         raise FencedError(
-            f"epoch {epoch} of {self.store.url} was committed by {told}; this run, {run}, has lost "
-            "the location and stops. Nothing is lost: only one query may run on a location, so "
-            "stop one of the two."
+            f"epoch {epoch} of {self.store.url} was committed by {winner_name}; this run, {run}, "
+            "has lost the location and stops. Nothing is lost: only one query may run on a "
+            "location, so stop one of the two."
         ) from error
 
     def _check_lateness(self, epoch: Epoch, checksum: str, run: str) -> None:
@@ -265,7 +265,7 @@ class Journal:
 
         The head is never collected: an epoch that is the head was not there before. If there are
         later ones, either they were built on it, or its name had become free again. Its parent
-        tells nothing: a reader's lease may have kept it, a collection may have taken it at this
+        says nothing: a reader's lease may have kept it, a collection may have taken it at this
         moment. See docs/decisions/0014.
 
         This costs a list per epoch, and no other look would do: of the epochs after this one only

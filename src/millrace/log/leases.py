@@ -1,11 +1,12 @@
 """Leases: an open reader, on any process, keeps the files of its epoch.
 
     leases/000000000012-only-1700000060000-<id>.json     epoch 12, until that time
-    leases/000000000012-from-1700000060000-<id>.json     epoch 12 and all after it
+    leases/000000000012-from-1700000060000-<id>.json     epoch 12 and all after it: written by
+                                                         older versions, and still respected
 
 What a collection needs to know is in the name, so it lists one folder and opens nothing. A file
 never changes: to renew a lease is to write the next one and delete the last. A reader that dies
-stops renewing, and its lease is over soon after.
+stops renewing, and its lease expires soon after.
 
 Invariant: a reader writes its lease first and then makes sure that its epoch's manifest is still
 there; a collection deletes manifests first and then looks for leases. So of the two, one sees the
@@ -30,12 +31,15 @@ from millrace.log.layout import LEASES
 from millrace.log.manifest import seal
 from millrace.log.segment import FORMAT_VERSION
 from millrace.log.store import Store
+from millrace.repeating import Repeating
 
 LASTS_MS = 120_000
 """How long a lease is good for without being renewed."""
 RENEW_MS = 40_000
-"""After so long it is renewed."""
+"""How old a lease is when it is renewed."""
 GRACE_MS = 30_000
+IDLE_MS = 60_000
+"""How long a lease that may lapse is kept without being used."""
 
 _ONLY, _FROM = "only", "from"
 
@@ -72,7 +76,7 @@ class Lease:
 
 
 def leases(store: Store) -> tuple[list[Lease], list[Lease]]:
-    """All leases: those that count, and those that are over."""
+    """All leases: those that count, and those that have expired."""
     found = [lease for lease in map(Lease.parse, store.list(LEASES)) if lease is not None]
     over_before = clock.now_ms() - GRACE_MS
     live = [lease for lease in found if lease.expires_ms >= over_before]
@@ -80,20 +84,26 @@ def leases(store: Store) -> tuple[list[Lease], list[Lease]]:
 
 
 class Holder:
-    """A lease that is kept as long as it is needed."""
+    """A lease that is kept as long as it is needed, and moves with its reader.
 
-    def __init__(self, store: Store, epoch: Epoch) -> None:
+    It holds one epoch, so an open reader costs the location what that epoch needs, however long
+    it stays open. With `lapses` it goes when nobody uses it for a while; the next use writes it
+    again.
+    """
+
+    def __init__(self, store: Store, epoch: Epoch, *, lapses: bool = False) -> None:
         self._store = store
+        self._lapses = lapses
         self.id = clock.fresh_id()
         self._lock = threading.Lock()
         self._written: Lease | None = None
+        self._used_ms = clock.now_ms()
+        self._released = False
         self.epoch = epoch
-        """What is kept from the next renewal on."""
-        self.follows = False
         self._write()
 
     def _write(self) -> None:
-        lease = Lease(self.epoch, self.follows, clock.now_ms() + LASTS_MS, self.id)
+        lease = Lease(self.epoch, False, clock.now_ms() + LASTS_MS, self.id)
         body = {"format": FORMAT_VERSION, "host": socket.gethostname(), "pid": os.getpid()}
         try:
             self._store.create(lease.path, seal(body)[0])
@@ -104,26 +114,37 @@ class Holder:
         if last is not None:
             self._store.delete(last.path)
 
-    def follow(self) -> None:
-        """Keep what comes after the epoch as well."""
+    def hold(self, epoch: Epoch) -> bool:
+        """Hold an epoch from now on, instead of the one before; False if it was held already."""
         with self._lock:
-            if not self.follows and self._written is not None:
-                self.follows = True
-                self._write()
+            self._used_ms = clock.now_ms()
+            if self._released or (self._written is not None and self._written.epoch == epoch):
+                return False
+            self.epoch = epoch
+            self._write()
+            return True
 
     def renew(self) -> None:
-        """Write the lease anew if it is time."""
+        """Write the next lease if it is time, or let go of one that nobody uses."""
         with self._lock:
             if self._written is None:
                 return
-            if self._written.expires_ms - clock.now_ms() < LASTS_MS - RENEW_MS:
+            now = clock.now_ms()
+            if self._lapses and now - self._used_ms > IDLE_MS:
+                self._delete()
+            elif self._written.expires_ms - now < LASTS_MS - RENEW_MS:
                 self._write()
 
     def release(self) -> None:
+        """Let go of the epoch for good."""
         with self._lock:
-            last, self._written = self._written, None
-            if last is not None:
-                self._store.delete(last.path)
+            self._released = True
+            self._delete()
+
+    def _delete(self) -> None:
+        last, self._written = self._written, None
+        if last is not None:
+            self._store.delete(last.path)
 
 
 class _Keeper:
@@ -133,6 +154,7 @@ class _Keeper:
         self._holders: weakref.WeakSet[Holder] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._process = 0
+        self._thread = Repeating("leases", self._renew)
 
     def keep(self, holder: Holder) -> None:
         with self._lock:
@@ -140,28 +162,30 @@ class _Keeper:
             if self._process != os.getpid():
                 # Also after a fork, which threads do not survive.
                 self._process = os.getpid()
-                threading.Thread(target=self._run, name="millrace-leases", daemon=True).start()
+                self._thread.start()
 
-    def _run(self) -> None:
-        while True:
-            clock.sleep(RENEW_MS / 4000)
-            with self._lock:
-                holders = list(self._holders)
-            for holder in holders:
-                try:
-                    holder.renew()
-                except StoreError as error:
-                    _log.warning("a lease on epoch %s was not renewed: %s", holder.epoch, error)
-            del holders
+    def _renew(self) -> float:
+        with self._lock:
+            holders = list(self._holders)
+        failed: Exception | None = None
+        for holder in holders:
+            try:
+                holder.renew()
+            except Exception as error:
+                # One location may be out of reach, and others not.
+                failed = error
+        if failed is not None:
+            raise failed
+        return RENEW_MS / 4000
 
 
 _keeper = _Keeper()
 
 
-def acquire(store: Store, epoch: Epoch) -> Holder | None:
+def acquire(store: Store, epoch: Epoch, *, lapses: bool = False) -> Holder | None:
     """A lease on an epoch, renewed until it is released; None if the location is read-only."""
     try:
-        holder = Holder(store, epoch)
+        holder = Holder(store, epoch, lapses=lapses)
     except (UnwritableLocationError, StoreError) as error:
         _log.info("no lease on epoch %s of %s: %s", epoch, store.url, error)
         return None

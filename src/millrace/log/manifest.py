@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millrace.errors import CorruptManifestError, NewerFormatError
-from millrace.ids import Epoch, OperatorName
+from millrace.ids import Epoch, OperatorName, TableName
 from millrace.keygroups import Assignment
 from millrace.log.layout import MANIFESTS
 from millrace.log.segment import FORMAT_VERSION, SegmentEntry
@@ -60,10 +60,10 @@ class Manifest:
     watermark_ms: int | None
     time_ms: int
     key_groups: int
-    operators: dict[OperatorName, OperatorCommit]
+    operators: dict[TableName, OperatorCommit]
     specs: dict[OperatorName, dict[str, Any]] | None = None
     """Full manifests only: what each operator is."""
-    snapshot: dict[OperatorName, dict[str, Any]] | None = field(default=None, repr=False)
+    snapshot: dict[TableName, dict[str, Any]] | None = field(default=None, repr=False)
     """Full manifests only: everything that is live, as `OperatorLog.to_json` writes it."""
     figures: dict[str, Any] | None = None
     """For people who watch: how long the epoch took, how many rows came. Nothing depends on it."""
@@ -155,7 +155,7 @@ def decode(data: bytes, where: str) -> tuple[Manifest, str]:
         time_ms=body["time"],
         key_groups=key_groups,
         operators={
-            OperatorName(name): OperatorCommit.from_json(commit, key_groups)
+            TableName(name): OperatorCommit.from_json(commit, key_groups)
             for name, commit in body["operators"].items()
         },
         specs=body.get("specs"),

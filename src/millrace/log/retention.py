@@ -33,7 +33,7 @@ class Doomed:
     epochs: list[Epoch]
     segments: list[str]
     leases: list[Lease]
-    """Those that are over."""
+    """Those that have expired."""
 
 
 def collect(journal: Journal, retain: int) -> Swept:
@@ -44,7 +44,7 @@ def collect(journal: Journal, retain: int) -> Swept:
         journal.store.delete(manifests.manifest_path(epoch))
     segments = found.segments
     if found.epochs and segments:
-        # A reader that came meanwhile has seen its manifest, so its lease is there by now.
+        # A reader that came in the meantime has seen its manifest, so its lease is there already.
         late = [lease.epoch for lease in leases(journal.store)[0] if lease.epoch in found.epochs]
         segments = _without(segments, late)
     for path in segments:

@@ -20,27 +20,28 @@ from __future__ import annotations
 
 import base64
 import json
-import mmap
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from millrace.arrays import Int64Array, UInt32Array
 from millrace.errors import (
     CorruptManifestError,
     CorruptSegmentError,
     MissingFileError,
     NewerFormatError,
+    StoreError,
 )
 from millrace.ids import Epoch
 from millrace.keygroups import format_ranges, parse_ranges
+from millrace.log.copies import SegmentCopy, scratch
 from millrace.log.layout import SEGMENTS
-from millrace.log.pages import CopiedPages, Pages, scratch
+from millrace.log.mapping import map_file
 from millrace.log.store import Store
 
 FORMAT_VERSION = 1
@@ -58,6 +59,13 @@ SYSTEM_FIELDS = (
     pa.field(LO, pa.uint64(), nullable=False),
     pa.field(DELETED, pa.bool_(), nullable=False),
 )
+
+OWNER_HI, OWNER_LO = "_owner_hi", "_owner_lo"
+OWNER_FIELDS = (
+    pa.field(OWNER_HI, pa.uint64(), nullable=False),
+    pa.field(OWNER_LO, pa.uint64(), nullable=False),
+)
+"""The fingerprint of the key that a row belongs to, in tables of entries and timers."""
 
 
 class Rows(Protocol):
@@ -78,9 +86,9 @@ class SectionData:
 
     first: Epoch
     last: Epoch
-    covers: npt.NDArray[np.int64]
-    groups: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.int64]
+    covers: Int64Array
+    groups: Int64Array
+    counts: Int64Array
     rows: Rows
     """A record batch, or what gives one for each page."""
 
@@ -153,7 +161,7 @@ class SegmentEntry:
 
 
 def _within(path: str) -> str:
-    """The path, if it is one of this location's segments: a checksum alone proves no good will."""
+    """The path, if it is one of this location's segments: a checksum does not make it safe."""
     parts = path.split("/")
     if len(parts) < 3 or parts[0] != SEGMENTS or not _NOT_A_PART.isdisjoint(parts) or "\0" in path:
         raise CorruptManifestError(
@@ -167,13 +175,13 @@ _NOT_A_PART = frozenset(("", ".", ".."))
 
 
 HEADER = 4096
-"""So much of a page is fetched to find where its columns are."""
+"""Bytes of a page that are fetched to find where its columns are."""
 SMALL = 256 * 1024
-"""A remote segment of at most so many bytes is fetched in one request."""
+"""A remote segment of at most this many bytes is fetched in one request."""
 
 
 def segment_path(operator: str, epoch: Epoch, shard: int, attempt: str) -> str:
-    """A name nobody else uses: a re-run, a speculative twin or a zombie draws another attempt."""
+    """A name that nothing else uses: a re-run or a speculative task draws another attempt."""
     return f"{SEGMENTS}/{operator}/{epoch:012d}-{shard:04d}-{attempt}.arrow"
 
 
@@ -278,7 +286,7 @@ def _schema_end(buffer: pa.Buffer) -> int:
     return 16 + int.from_bytes(memoryview(buffer)[12:16], "little")
 
 
-def _page_cuts(counts: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
+def _page_cuts(counts: Int64Array) -> list[tuple[int, int, int]]:
     """(first index, last index, rows) of each page: consecutive groups up to PAGE_ROWS rows."""
     cuts = []
     start = rows = 0
@@ -313,7 +321,7 @@ def page_is_whole(entry: SegmentEntry, number: int, data: bytes | memoryview) ->
 
 
 def with_parts(entry: SegmentEntry, old: bytes, new: bytes) -> bytes | None:
-    """A file with the pages of an old one that are whole and the rest of a new one, laid out alike.
+    """A file with the whole pages of an old one, and the rest of a new one of the same layout.
 
     None if that is not the file which the manifest describes.
     """
@@ -334,12 +342,12 @@ def with_parts(entry: SegmentEntry, old: bytes, new: bytes) -> bytes | None:
 class Places:
     """Where a section's rows are: arrays of equal length, one element per key group, ascending."""
 
-    groups: npt.NDArray[np.int64]
-    pages: npt.NDArray[np.int64]
+    groups: Int64Array
+    pages: Int64Array
     """Which of the section's pages, from 0."""
-    starts: npt.NDArray[np.int64]
+    starts: Int64Array
     """The key group's first row in that page."""
-    rows: npt.NDArray[np.int64]
+    rows: Int64Array
 
     def find(self, group: int) -> int | None:
         """The element of a key group; None if it has no rows here."""
@@ -355,7 +363,7 @@ class Segment:
         entry: SegmentEntry,
         data: memoryview,
         where: str,
-        copy: Pages | None = None,
+        copy: SegmentCopy | None = None,
         inode: int | None = None,
     ) -> None:
         self.entry = entry
@@ -440,9 +448,7 @@ class Segment:
         offset, length, _ = self.entry.pages[number]
         return min(_header_length(self._data[offset : offset + length]), length)
 
-    def _is_right(
-        self, number: int, part: int, span: tuple[int, int], sums: npt.NDArray[np.uint32]
-    ) -> bool:
+    def _is_right(self, number: int, part: int, span: tuple[int, int], sums: UInt32Array) -> bool:
         offset = self.entry.pages[number][0]
         found = _short_checksum(self._data[offset + span[0] : offset + span[1]])
         if found != sums[part]:
@@ -451,9 +457,7 @@ class Segment:
         self._right.add((number, part))
         return True
 
-    def _insist(
-        self, number: int, part: int, span: tuple[int, int], sums: npt.NDArray[np.uint32]
-    ) -> None:
+    def _insist(self, number: int, part: int, span: tuple[int, int], sums: UInt32Array) -> None:
         if not self._is_right(number, part, span, sums):
             offset = self.entry.pages[number][0]
             what = f"column {self.schema.names[part - 1]!r}" if part else "the header"
@@ -542,7 +546,7 @@ def open_segment(store: Store, entry: SegmentEntry) -> Segment:
     local = store.local_path(entry.path)
     where = local or f"{store.url}/{entry.path}"
     if local is None:
-        copy = CopiedPages(store, entry.path, entry.bytes)
+        copy = SegmentCopy(store, entry.path, entry.bytes)
         try:
             return Segment(entry, copy.data, where, copy)
         except MissingFileError as error:
@@ -551,11 +555,21 @@ def open_segment(store: Store, entry: SegmentEntry) -> Segment:
         descriptor = os.open(local, os.O_RDONLY)
     except FileNotFoundError as error:
         raise MissingFileError(f"segment {local} is missing.{_MISSING}") from error
+    except OSError as error:
+        raise _cannot_map(local, error) from error
     try:
         status = os.fstat(descriptor)
-        if status.st_size == 0:
-            return Segment(entry, memoryview(b""), where)
-        mapped = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
+        mapped = map_file(descriptor, status.st_size)
+    except OSError as error:
+        raise _cannot_map(local, error) from error
     finally:
         os.close(descriptor)
-    return Segment(entry, memoryview(mapped), where, inode=status.st_ino)
+    return Segment(entry, mapped, where, inode=status.st_ino if status.st_size else None)
+
+
+def _cannot_map(local: str, error: OSError) -> StoreError:
+    """For a reader that goes on with what it has, such as a server."""
+    return StoreError(
+        f"segment {local} cannot be opened: {error.strerror}. If this process may open too few "
+        "files, or map too few, raise its limits (ulimit -n; vm.max_map_count)."
+    )

@@ -6,7 +6,7 @@
 
 Beside each file there is a checksum file, `.<name>.crc`, in Hadoop's format. They are verified
 here, before Spark is asked, and by `millrace check`. That a file is gone altogether is noticed here
-too: Spark would make the batch anew, with other rows, while the manifests say that it was applied.
+too: Spark would build the batch again, of other rows, while the manifests say it was applied.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ _HEADER = 8
 _SUM_EVERY = 512
 
 _ADVICE = (
-    "Going on would lose rows or apply them twice. Restore the folder 'spark' from a backup of the "
-    "same moment as the manifests, or start over at a new location; the state can still be read."
+    "Continuing would lose rows or apply them twice. Restore the folder 'spark' from a backup of "
+    "the same moment as the manifests, or start over at a new location. The state can still be "
+    "read."
 )
 
 
 def last_committed(store: Store) -> int | None:
-    """The last batch that Spark calls done."""
+    """The last batch that Spark has committed."""
     return max(_ids(store, COMMITS), default=None)
 
 
@@ -44,7 +45,7 @@ def planned(store: Store) -> list[int]:
 
 
 def offset_lines(store: Store, batch: int) -> list[str]:
-    """What Spark has written down of a batch: a version, its times, then a line per source."""
+    """What Spark wrote of a batch: a version, its times, then a line per source."""
     return store.read(f"{OFFSETS}/{batch}").decode(errors="replace").splitlines()
 
 
@@ -55,7 +56,7 @@ def is_interrupted(store: Store) -> bool:
 
 
 def rewrite(store: Store, path: str, data: bytes) -> None:
-    """Give one of Spark's files another content, and the checksums of that.
+    """Give one of Spark's files a new content, with its checksums.
 
     A crash in between leaves a file without checksums, which is no damage.
     """
@@ -87,7 +88,7 @@ def damaged_logs(store: Store) -> list[tuple[str, str]]:
 
 
 def _is_whole(data: bytes, sums: bytes) -> bool:
-    """Hadoop's format: a mark, the bytes per checksum, then a CRC-32 of so many bytes each."""
+    """Hadoop's format: a mark, the number of bytes per checksum, then the CRC-32 checksums."""
     if len(sums) < _HEADER or not sums.startswith(_MARK):
         return False
     size = int.from_bytes(sums[len(_MARK) : _HEADER])

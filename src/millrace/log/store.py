@@ -1,10 +1,9 @@
 """Where a location's files live: the local file system, or any file system fsspec knows.
 
-The contract is small on purpose, so that a faulty store for tests and a slow one for measurements
-are easy to write:
+The contract is small on purpose, so that other stores are easy to write:
 
 * `create` is atomic and fails if the file exists: of two drivers that commit an epoch, one wins;
-* `put` writes a file under a name nobody else uses; half a file may stay behind after a crash;
+* `put` writes a file under a name that nothing else uses; a crash may leave half a file behind;
 * a file never changes once it is there, and is found by its path as soon as the call that wrote it
   has returned; a list may not show it yet.
 
@@ -15,18 +14,23 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import inspect
 import os
 from collections.abc import Iterator
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import fsspec
+from fsspec.asyn import AsyncFileSystem
+from fsspec.spec import AbstractFileSystem
 
+from millrace import hooks
 from millrace.clock import fresh_id
 from millrace.errors import (
     AlreadyExistsError,
     MissingFileError,
     StoreError,
+    UnsafeStoreError,
     UnwritableLocationError,
 )
 
@@ -41,7 +45,7 @@ class Store(Protocol):
         """Write a whole, durable file that was not there, or raise `AlreadyExistsError`."""
 
     def put(self, path: str, data: memoryview | bytes) -> None:
-        """Write a durable file whose name nobody else uses."""
+        """Write a durable file whose name nothing else uses."""
 
     def read(self, path: str) -> bytes:
         """The whole file, or `MissingFileError`."""
@@ -71,12 +75,8 @@ def open_store(url: str) -> Store:
         )
     scheme = urlsplit(url).scheme
     if scheme in ("", "file") or (len(scheme) == 1 and os.name == "nt"):
-        # Imported here, because a slow store and a faulty one are stores.
-        from millrace.log.faulty import disturbed
-        from millrace.log.slow import slowed
-
-        return disturbed(slowed(LocalStore(_local_root(url))))
-    return FsspecStore(url)
+        return hooks.opened(LocalStore(_local_root(url)))
+    return hooks.opened(FsspecStore(url))
 
 
 def _local_root(url: str) -> str:
@@ -101,7 +101,7 @@ class LocalStore:
     def _parent(self, full: str) -> None:
         folder = os.path.dirname(full)
         if folder not in self._made:
-            os.makedirs(folder, exist_ok=True)
+            _make_folders(folder)
             self._made.add(folder)
 
     def create(self, path: str, data: bytes) -> None:
@@ -177,7 +177,8 @@ class FsspecStore:
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
         with _explained("open", url):
-            fs, root = fsspec.core.url_to_fs(self._url)
+            # A list that is remembered would hide files that other processes have written.
+            fs, root = fsspec.core.url_to_fs(self._url, use_listings_cache=False)
         self._fs: Any = fs
         self._root: str = root.rstrip("/")
 
@@ -244,9 +245,53 @@ class FsspecStore:
     def local_path(self, path: str) -> str | None:
         return None
 
+    def check_create(self) -> None:
+        """Raise unless the file system creates a file if it is absent, in one step."""
+        what = f"the file system of {self._url} ({type(self._fs).__name__})"
+        if not _creates(type(self._fs)):
+            raise UnsafeStoreError(
+                f"{what} looks whether a file exists before it writes it, so two queries could "
+                "commit the same epoch. Use a store with a conditional write, such as S3, Google "
+                "Cloud Storage or Azure, or a local or shared file system."
+            )
+        probe = f"probe-{fresh_id()}.tmp"
+        self.create(probe, b"first")
+        try:
+            self.create(probe, b"second")
+        except AlreadyExistsError:
+            return
+        finally:
+            self.delete(probe)
+        raise UnsafeStoreError(
+            f"{what} has overwritten a file that it should have created only if absent, so two "
+            "queries could commit the same epoch. Use another store, or a newer version of its "
+            "fsspec package."
+        )
+
+
+def _creates(kind: type[Any]) -> bool:
+    """Whether a class of file systems has an exclusive create of its own.
+
+    fsspec's fallback is a look whether the file is there, and then a write.
+    """
+    own = [getattr(kind, name, None) for name in ("_pipe_file", "pipe_file")]
+    fallbacks = (AbstractFileSystem.pipe_file, AsyncFileSystem._pipe_file)
+    return any(
+        method is not None
+        and method not in fallbacks
+        and "mode" in inspect.signature(method).parameters
+        for method in own
+    )
+
+
+def check_create(store: Store) -> None:
+    """Raise if two drivers could both commit to a store. Local files are linked into place."""
+    if isinstance(store, FsspecStore):
+        store.check_create()
+
 
 def replace(store: Store, path: str, data: bytes) -> None:
-    """Put a file in the place of another; whoever has that one mapped keeps it."""
+    """Put a file in the place of another; a process that has the old one mapped keeps it."""
     local = store.local_path(path)
     if local is None:
         store.put(path, data)
@@ -270,6 +315,19 @@ def _write_synced(full: str, data: memoryview | bytes) -> None:
         os.close(descriptor)
 
 
+def _make_folders(folder: str) -> None:
+    """Make a folder and those above it; each is synced in its parent, or it may be lost."""
+    if not folder or os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    _make_folders(parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder)
+    if not os.path.isdir(folder):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
+    _sync_folder(parent or os.curdir)
+
+
 def _sync_folder(folder: str) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -283,7 +341,7 @@ def _unless_gone(error: OSError) -> None:
         raise error
 
 
-# ENOENT is what a folder that was deleted meanwhile gives, and a pseudo file system such as /proc.
+# ENOENT comes from a folder that has just been deleted, and from pseudo file systems like /proc.
 _UNWRITABLE = (
     errno.EACCES,
     errno.EPERM,
@@ -303,7 +361,7 @@ def _explained(verb: str, full: str) -> Iterator[None]:
         if error.errno == errno.ENOSPC:
             raise StoreError(
                 f"no space left to {verb} {full}. Nothing is lost: free some space and start the "
-                "query again; it goes on from the last committed epoch."
+                "query again; it continues from the last committed epoch."
             ) from error
         if error.errno in _UNWRITABLE:
             raise UnwritableLocationError(

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from millrace.arrays import Int64Array
 from millrace.errors import CorruptManifestError
-from millrace.ids import Epoch, OperatorName
+from millrace.ids import Epoch, OperatorName, TableName
 from millrace.keygroups import Assignment, format_ranges, parse_ranges
 from millrace.log.manifest import Manifest, OperatorCommit
 from millrace.log.segment import Section, SegmentEntry
@@ -48,7 +48,7 @@ class Piece:
 @dataclass(eq=False)
 class _LivePiece:
     piece: Piece
-    covers: npt.NDArray[np.int64]
+    covers: Int64Array
     """What the section covers, less what runs have taken over."""
 
     @property
@@ -66,26 +66,26 @@ class _LivePiece:
 class LivePieces:
     """The deltas and runs that are live at a version, in the order they apply.
 
-    It stays as it is when the log goes on.
+    It does not change when the log advances.
     """
 
-    pieces: tuple[tuple[Piece, npt.NDArray[np.int64]], ...]
-    base_last: npt.NDArray[np.int64]
+    pieces: tuple[tuple[Piece, Int64Array], ...]
+    base_last: Int64Array
     """Per key group, the last epoch of its base."""
 
-    def after(self, epoch: int = -1) -> Iterator[tuple[Piece, npt.NDArray[np.int64]]]:
+    def after(self, epoch: int = -1) -> Iterator[tuple[Piece, Int64Array]]:
         """Those added after an epoch, with the key groups they still speak for."""
         # Pieces are in order of their last epoch, and are added in that epoch or the one after it.
         start = bisect_left(self.pieces, epoch, key=lambda found: found[0].section.last)
         return self._live(f for f in self.pieces[start:] if f[0].segment.epoch > epoch)
 
-    def newest_first(self) -> Iterator[tuple[Piece, npt.NDArray[np.int64]]]:
+    def newest_first(self) -> Iterator[tuple[Piece, Int64Array]]:
         """All of them, from the last to apply to the first."""
         return self._live(reversed(self.pieces))
 
     def _live(
-        self, pieces: Iterable[tuple[Piece, npt.NDArray[np.int64]]]
-    ) -> Iterator[tuple[Piece, npt.NDArray[np.int64]]]:
+        self, pieces: Iterable[tuple[Piece, Int64Array]]
+    ) -> Iterator[tuple[Piece, Int64Array]]:
         for piece, covers in pieces:
             groups = covers[self.base_last[covers] < piece.section.last]
             if len(groups):
@@ -101,7 +101,7 @@ class OperatorLog:
     def __init__(self, key_groups: int) -> None:
         self.key_groups = key_groups
         self.base: list[Piece | None] = [None] * key_groups
-        self.base_last: npt.NDArray[np.int64] = np.zeros(key_groups, np.int64)
+        self.base_last: Int64Array = np.zeros(key_groups, np.int64)
         self._pieces: list[_LivePiece] = []
         self.rows = 0
         self.assignment: Assignment | None = None
@@ -115,7 +115,7 @@ class OperatorLog:
         self.rows = commit.rows
         self.assignment = commit.assignment
 
-    def _add(self, piece: Piece, covers: npt.NDArray[np.int64]) -> None:
+    def _add(self, piece: Piece, covers: Int64Array) -> None:
         section = piece.section
         if section.is_base:
             for group in covers.tolist():
@@ -130,7 +130,7 @@ class OperatorLog:
     def _is_live(self, live: _LivePiece) -> bool:
         return bool((self.base_last[live.covers] < live.piece.section.last).any())
 
-    def _outlives(self, live: _LivePiece, run: Section, covers: npt.NDArray[np.int64]) -> bool:
+    def _outlives(self, live: _LivePiece, run: Section, covers: Int64Array) -> bool:
         """Let a run take key groups over from a piece; whether the piece still speaks for some."""
         section = live.piece.section
         if run.first <= section.first and section.last <= run.last:
@@ -195,12 +195,12 @@ class Trail:
     time_ms: int = 0
     processing_ms: int = 0
     """The processing time of the last epoch: that of the next is not before it."""
-    operators: dict[OperatorName, OperatorLog] = field(default_factory=dict)
+    operators: dict[TableName, OperatorLog] = field(default_factory=dict)
     specs: dict[OperatorName, dict[str, Any]] = field(default_factory=dict)
     wanted: dict[OperatorName, int] = field(default_factory=dict)
     """How many shards operators are to have whose assignment has another number."""
 
-    def operator(self, name: OperatorName) -> OperatorLog:
+    def operator(self, name: TableName) -> OperatorLog:
         """An operator's log; empty if the operator has not committed anything yet."""
         log = self.operators.get(name)
         if log is None:

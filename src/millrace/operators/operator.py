@@ -10,23 +10,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import types as T
 
+from millrace import types
+from millrace.arrays import Int64Array
 from millrace.ids import OperatorName
 from millrace.keygroups import Assignment
-from millrace.state.replica import Replica
-from millrace.state.writing import Sweep
+from millrace.operators.input import Input
+
+if TYPE_CHECKING:
+    # Readers need the names below without PySpark and Numba.
+    from pyspark.sql import types as T
+
+    from millrace.state.replica import Replica
+    from millrace.state.writing import Sweep
 
 MAIN = ""
 """The table with one row per key. Other tables hold rows that belong to one of its rows."""
 
 MAIN_OUTPUT = ""
 """What an operator emits. Other outputs are beside it, each with a name and a schema."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a key or of the input: its name and Spark's type."""
+
+    name: str
+    type: T.DataType
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "type": types.to_json(self.type)}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Column:
+        return Column(data["name"], types.from_json(data["type"]))
 
 
 @dataclass(frozen=True)
@@ -42,7 +62,7 @@ class TableLayout:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ResultColumn:
     """A column as a reader sees it, and which columns of the main table it is made of."""
 
     name: str
@@ -66,6 +86,15 @@ class Moment:
     def of(self, time: str) -> int | None:
         """Now, in event time or processing time."""
         return self.watermark_us if time == "event" else self.processing_us
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """What a reader knows of an operator's state."""
+
+    tables: dict[str, TableLayout]
+    results: Callable[[Moment], list[ResultColumn]]
+    """Keys and results, one row per key of the main table, as they are at a moment."""
 
 
 @dataclass(frozen=True)
@@ -110,22 +139,19 @@ class Operator(Protocol):
 
     def spec(self) -> dict[str, Any]: ...
 
-    def no_rows(self) -> pa.Table:
-        """No input, with the columns that input has."""
+    def no_rows(self) -> Input:
+        """The input of an epoch without rows, for operators that run all the same."""
 
     def apply(
         self,
         replicas: dict[str, Replica],
-        rows: pa.Table,
-        groups: npt.NDArray[np.int64],
+        rows: Input,
+        groups: Int64Array,
         moment: Moment,
     ) -> Change: ...
 
     def sweep(self, table: str, moment: Moment) -> Sweep | None:
         """Tells which rows of a table have expired; None if rows of it never do."""
-
-    def show(self, state: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of the main table as a reader wants to see them: keys and values."""
 
 
 def runs_every_epoch(operator: Operator) -> bool:
@@ -134,8 +160,3 @@ def runs_every_epoch(operator: Operator) -> bool:
     That does not ask for epochs: only `runs_without_rows` does.
     """
     return operator.runs_without_rows or any(t.per_shard for t in operator.tables.values())
-
-
-def table_name(operator: OperatorName, table: str) -> OperatorName:
-    """A table's name in the log: the main one has its operator's."""
-    return OperatorName(f"{operator}/{table}") if table else operator

@@ -1,9 +1,9 @@
 """What changed between two epochs: the change feed of a state, and the difference of two epochs.
 
-The changes of an epoch are in the segments that it added, in the sections that end with it; so the
+The changes of an epoch are in the segments that it added, in the sections that end with it; the
 feed reads those and nothing else. A key that changed several times has, by default, one row: its
-newest. Rows that were left out of a merge because their time was over are not in the feed: their
-disappearance is nobody's change; `difference` shows it.
+newest. Rows that a merge left out because they had expired are not in the feed, because no epoch
+changed them; `difference` shows them.
 """
 
 from __future__ import annotations
@@ -12,24 +12,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.errors import MissingFileError, UnknownEpochError, UsageError
-from millrace.ids import Epoch
+from millrace.ids import Epoch, table_name
 from millrace.keygroups import groups_of
 from millrace.log.journal import Journal
 from millrace.log.manifest import Manifest
-from millrace.log.segment import DELETED, HI, LO, open_segment
-from millrace.operators.operator import MAIN, table_name
-from millrace.reading.described import Described
+from millrace.log.segment import DELETED, HI, LO, OWNER_HI, OWNER_LO, open_segment
+from millrace.operators.operator import MAIN
+from millrace.reading.description import Description
 from millrace.reading.snapshot import Snapshot
 from millrace.reading.tables import EntryTable, MainTable, StateTable
-from millrace.state.owners import OWNER_HI, OWNER_LO
-
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
 
 Pair = tuple[UInt64Array, UInt64Array]
 
@@ -57,10 +53,10 @@ def changes(
     With `every`, a row for each epoch that changed a key, with the values it had then; else one
     row per key, with its values now. Values of a deleted row are NULL, its key is not.
     """
-    snapshot, described = table.snapshot, table.described
+    snapshot, description = table.snapshot, table.description
     _check_range(snapshot, since)
     stored = MAIN if isinstance(table, MainTable) else table.state
-    rows = _Rows.read(snapshot.journal, described, stored, since, snapshot.epoch, groups)
+    rows = _Rows.read(snapshot.journal, description, stored, since, snapshot.epoch, groups)
     if not every:
         rows = rows.newest()
     rows = rows.in_order()
@@ -80,8 +76,8 @@ def changes(
 def _columns(table: StateTable, every: bool) -> list[str]:
     if not every or not isinstance(table, MainTable):
         return list(table.schema.names)
-    # What a whole list or map was at an epoch in between is not at hand; its own feed has it.
-    nested = {collection.name for collection in table.described.collections}
+    # The whole list or map at an epoch in between is not stored; its own feed has the changes.
+    nested = {collection.name for collection in table.description.collections}
     return [name for name in table.schema.names if name not in nested]
 
 
@@ -101,7 +97,7 @@ def manifests_between(journal: Journal, since: int, until: int) -> Iterator[Mani
         except MissingFileError as error:
             raise UnknownEpochError(
                 f"the changes of epoch {epoch} are no longer there. {journal.retained()} Read the "
-                "state as a whole and go on from its epoch, or raise retain_epochs of the query."
+                "whole state and continue from its epoch, or raise retain_epochs of the query."
             ) from error
 
 
@@ -117,19 +113,19 @@ class _Rows:
     @staticmethod
     def read(
         journal: Journal,
-        described: Described,
+        description: Description,
         table: str,
         since: int,
         until: int,
         groups: Int64Array | None,
     ) -> _Rows:
-        layout = described.tables[table]
+        layout = description.tables[table]
         names = [HI, LO, DELETED, *([OWNER_HI, OWNER_LO] if layout.owned else [])]
         types = [pa.uint64(), pa.uint64(), pa.bool_(), pa.uint64(), pa.uint64()]
         schema = pa.schema([*zip(names, types, strict=False), *layout.schema])
         found, epochs = [], []
         for manifest in manifests_between(journal, since, until):
-            for batch in _delta(journal, manifest, table_name(described.name, table), groups):
+            for batch in _delta(journal, manifest, table_name(description.name, table), groups):
                 found.append(_fitted(batch, schema))
                 epochs.append(np.full(batch.num_rows, manifest.epoch, np.int64))
         return _Rows(
@@ -164,7 +160,7 @@ def _delta(
     for entry in commit.segments if commit is not None else ():
         segment = None
         for number, section in enumerate(entry.sections):
-            # Merges and runs end with the epoch before; their rows are nobody's change.
+            # Merges and runs end with the epoch before; no epoch changed their rows.
             if section.last != entry.epoch or not section.rows:
                 continue
             segment = segment or open_segment(journal.store, entry)
@@ -221,7 +217,7 @@ def _positions(wanted: Pair, known: Pair) -> pa.Array:
 def _stored_columns(table: StateTable, names: list[str], rows: _Rows) -> list[pa.Array]:
     """Keys and values as they were written."""
     keys = set(table.keys)
-    shown = {s.name: s for s in table.described.shown(table.snapshot.moment)}
+    shown = {s.name: s for s in table.description.shown(table.snapshot.moment)}
     deleted = rows.column(DELETED)
     columns = []
     for name in names:
@@ -240,12 +236,12 @@ def _entry_columns(
 ) -> list[pa.Array]:
     """An entry's own columns, and its key: of keys that are gone, as their deletion has it."""
     hi, lo = rows.column(OWNER_HI).to_numpy(), rows.column(OWNER_LO).to_numpy()
-    snapshot, described = table.snapshot, table.described
-    main = snapshot.replica(described, MAIN, np.unique(groups_of(hi, snapshot.trail.key_groups)))
+    snapshot, description = table.snapshot, table.description
+    main = snapshot.replica(description, MAIN, np.unique(groups_of(hi, snapshot.trail.key_groups)))
     addresses = main.find(hi, lo)
     keys = dict(zip(table.keys, main.gather(addresses, table.keys), strict=True))
     if (addresses == 0).any():
-        arguments = (snapshot.journal, described, MAIN, since, snapshot.epoch, groups)
+        arguments = (snapshot.journal, description, MAIN, since, snapshot.epoch, groups)
         gone = _Rows.read(*arguments).newest()
         where = _positions((hi, lo), (gone.hi, gone.lo))
         missing = pa.array(addresses == 0)
@@ -309,11 +305,11 @@ def difference(before: StateTable, after: StateTable) -> pa.Table:
 def _candidates(before: StateTable, after: StateTable) -> Pair | None:
     """Fingerprints that may differ; None for all there are."""
     low, high = sorted((int(before.snapshot.epoch), int(after.snapshot.epoch)))
-    if after.described.expires:
+    if after.description.expires:
         return None
     journal = after.snapshot.journal
     try:
-        rows = _Rows.read(journal, after.described, MAIN, low, high, None).newest()
+        rows = _Rows.read(journal, after.description, MAIN, low, high, None).newest()
     except UnknownEpochError:
         # Both can be opened, but not all between them.
         return None
@@ -326,7 +322,7 @@ def _read(table: StateTable, columns: Sequence[str], keys: Pair | None) -> pa.Ta
     return pa.Table.from_batches(batches, schema).combine_chunks()
 
 
-def _differ(old: Any, new: Any) -> npt.NDArray[np.bool_]:
+def _differ(old: Any, new: Any) -> BoolArray:
     """Where two columns differ; NULL equals NULL, and NaN equals NaN."""
     data_type = new.type
     if pa.types.is_nested(data_type):
@@ -341,7 +337,7 @@ def _differ(old: Any, new: Any) -> npt.NDArray[np.bool_]:
     return np.asarray(pc.and_not(unequal, both)).astype(np.bool_)
 
 
-def _struct(columns: list[Any], fields: list[pa.Field], absent: npt.NDArray[np.bool_]) -> pa.Array:
+def _struct(columns: list[Any], fields: list[pa.Field], absent: BoolArray) -> pa.Array:
     arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
     arrays = [pa.concat_arrays(a.chunks) if isinstance(a, pa.ChunkedArray) else a for a in arrays]
     if not fields:

@@ -1,11 +1,11 @@
 """A state table as DuckDB scans it: only the columns and key groups that a query needs are read.
 
-DuckDB hands a dataset the columns it wants and those predicates that it need not evaluate itself.
-From these follow, in this order: the one row to look up, if the predicates give the whole key; the
-key groups to read, if they restrict `_key_group`; and the filter of what is then read.
+DuckDB passes a dataset the columns it wants and the predicates it leaves to the dataset. They
+decide, in this order: the one row to look up, if they give the whole key; the key groups to read,
+if they restrict `_key_group`; and the filter of the rows that were read.
 
-Known rough edge: the fields of an Arrow expression can only be had from its text. A column whose
-name occurs in it may be read though the expression does not use it, never the other way round.
+Known rough edge: the fields of an Arrow expression can be found only in its text. A column whose
+name occurs there may be read although the expression does not use it, never the other way round.
 """
 
 from __future__ import annotations
@@ -15,25 +15,23 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
+from millrace.arrays import Int64Array
 from millrace.errors import MillraceError
 from millrace.reading.tables import KEY_GROUP, StateTable
 
-Int64Array = npt.NDArray[np.int64]
-
 TOGETHER = 8
-"""Pages that are filtered in one go."""
+"""How many pages are filtered together."""
 
 
 class StateDataset(ds.Dataset):  # type: ignore[misc]
     """A table, with its key group as the first column: DuckDB counts rows by the first one."""
 
     def __init__(self, table: Callable[[], StateTable]) -> None:
-        # Not Arrow's own: what there is to read is told by the table of the reader's epoch.
+        # Does not call Arrow's own constructor: the rows come from the table at the reader's epoch.
         self._table = table
         self._schema = pa.schema([table().field(KEY_GROUP), *table().schema])
 
@@ -121,7 +119,7 @@ def _key(table: StateTable, where: ds.Expression) -> list[pa.Array] | None:
     known = ds.get_partition_keys(where)
     if not all(name in known for name in table.keys):
         return None
-    schema = table.described.key_schema
+    schema = table.description.key_schema
     try:
         return [pa.array([known[field.name]], field.type) for field in schema]
     except (pa.ArrowException, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Which epoch it is: the last, the last at a time, or that of a Spark batch."""
+"""Finding an epoch: the last one, the last as of a time, or that of a Spark batch."""
 
 from __future__ import annotations
 

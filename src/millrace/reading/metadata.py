@@ -1,4 +1,4 @@
-"""What a location knows of itself, as tables: operators, tables, epochs, segments, key groups."""
+"""A location's metadata as tables: operators, tables, epochs, segments, key groups."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from millrace.ids import OperatorName
+from millrace.ids import OperatorName, table_name
 from millrace.keygroups import format_ranges, parse_ranges
 from millrace.log.segment import SegmentEntry
-from millrace.operators.operator import MAIN, table_name
-from millrace.reading.described import Described
+from millrace.operators.operator import MAIN
+from millrace.reading.description import Description
 from millrace.reading.snapshot import Snapshot
 from millrace.reading.tables import tables
 
@@ -80,14 +80,14 @@ def operators(snapshot: Snapshot) -> list[dict[str, Any]]:
     """One row per operator."""
     found = []
     for name in snapshot.operators:
-        described = snapshot.described(name)
+        description = snapshot.description(name)
         log = snapshot.log(name, MAIN)
-        entries = [e for table in described.tables for e in _entries(snapshot, name, table)]
+        entries = [e for table in description.tables for e in _entries(snapshot, name, table)]
         found.append(
             {
                 "operator": name,
-                "kind": described.kind,
-                "keys": described.key_names,
+                "kind": description.kind,
+                "keys": description.key_names,
                 "rows": log.rows,
                 "shards": log.assignment.shards if log.assignment else None,
                 "segments": len(entries),
@@ -107,7 +107,7 @@ def state_tables(snapshot: Snapshot) -> list[dict[str, Any]]:
                 {
                     "operator": name,
                     "state": state,
-                    "kind": _kind(table.described, state),
+                    "kind": _kind(table.description, state),
                     "name": names[name, state],
                     "columns": [f"{f.name} {f.type}" for f in table.schema],
                 }
@@ -115,8 +115,8 @@ def state_tables(snapshot: Snapshot) -> list[dict[str, Any]]:
     return found
 
 
-def _kind(described: Described, state: str) -> str:
-    kinds = {spec["name"]: spec["kind"] for spec in described.states}
+def _kind(description: Description, state: str) -> str:
+    kinds = {spec["name"]: spec["kind"] for spec in description.states}
     return "main" if state == MAIN else str(kinds.get(state, "timers"))
 
 
@@ -146,7 +146,7 @@ def segments(snapshot: Snapshot) -> list[dict[str, Any]]:
     """One row per live segment."""
     found = []
     for name in snapshot.operators:
-        for table in snapshot.described(name).tables:
+        for table in snapshot.description(name).tables:
             for entry in _entries(snapshot, name, table):
                 covers = sorted({g for s in entry.sections for g in _covered(s.covers)})
                 found.append(
@@ -182,7 +182,7 @@ def key_groups(snapshot: Snapshot) -> list[dict[str, Any]]:
     found = []
     for name in snapshot.operators:
         log = snapshot.log(name, MAIN)
-        base, logged = snapshot.replica(snapshot.described(name)).row_counts()
+        base, logged = snapshot.replica(snapshot.description(name)).row_counts()
         assignment = log.assignment
         for group in range(len(base)):
             shard = assignment.owners[group] if assignment else None
@@ -209,8 +209,8 @@ def _entries(snapshot: Snapshot, operator: OperatorName, table: str) -> list[Seg
 def sql_names(snapshot: Snapshot) -> dict[tuple[OperatorName, str], str]:
     """What each table is called in SQL, by operator and state.
 
-    As in the program, but for names that DuckDB cannot tell apart or needs for itself: these have
-    an underscore at their end.
+    The same as in the program, except that names which DuckDB cannot distinguish, or which it
+    reserves, get an underscore at the end.
     """
     names: dict[tuple[OperatorName, str], str] = {}
     taken = set(_DUCKDBS_OWN)
@@ -269,7 +269,7 @@ class MetadataDataset(ds.Dataset):  # type: ignore[misc]
     def __init__(
         self, snapshot: Snapshot, schema: pa.Schema, rows: Callable[[Snapshot], Any]
     ) -> None:
-        # Not Arrow's own: there is nothing to read but what the snapshot tells.
+        # Does not call Arrow's own constructor: the rows come from the snapshot.
         self._snapshot = snapshot
         self._schema = schema
         self._rows = rows

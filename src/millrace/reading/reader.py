@@ -1,7 +1,7 @@
 """Reading state from outside: a snapshot of a committed epoch, without Spark.
 
-A reader sees one committed epoch across all shards and operators, for as long as it is open, while
-the stream goes on. It moves only when it is told to, by `refresh`.
+A reader sees one committed epoch across all shards and operators for as long as it is open, while
+the stream continues. Only `refresh` takes it to another epoch.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.arrays import Int64Array
 from millrace.errors import (
     LocationError,
     MissingEpochError,
@@ -37,10 +37,10 @@ from millrace.reading import results
 from millrace.reading.epochs import epoch_at, no_epoch_yet
 from millrace.reading.keys import key_columns
 from millrace.reading.snapshot import Snapshot
-from millrace.reading.sql import Session
 from millrace.reading.tables import MainTable, StateTable, tables
 
-Int64Array = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    from millrace.reading.sql import Session
 
 FOUND = "_found"
 
@@ -59,13 +59,13 @@ class Reader:
         self._threads = threads
         self._session: Session | None = None
         self._busy = threading.RLock()
-        """Held while a query runs, so that the epoch stays what it is."""
+        """Held while a query runs, so that the epoch does not change under it."""
         if lease is not None:
             weakref.finalize(self, _release, lease)
 
     @property
     def snapshot(self) -> Snapshot:
-        """The epoch itself, for what reads it in other ways."""
+        """The epoch itself, for modules that read it in other ways."""
         return self._snapshot
 
     @property
@@ -106,7 +106,7 @@ class Reader:
 
     def tables(self, operator: str | None = None) -> list[str]:
         """What `state=` may be: an operator's lists, maps, sets, timers and shared states."""
-        name = self._snapshot.described(operator).name
+        name = self._snapshot.description(operator).name
         return [state for state in tables(self._snapshot, name) if state != MAIN]
 
     def schema(self, operator: str | None = None, *, state: str | None = None) -> pa.Schema:
@@ -115,7 +115,7 @@ class Reader:
 
     def keys(self, operator: str | None = None) -> list[str]:
         """An operator's key columns."""
-        return list(self._snapshot.described(operator).key_names)
+        return list(self._snapshot.description(operator).key_names)
 
     def to_arrow(
         self,
@@ -171,15 +171,15 @@ class Reader:
         """Look up keys: a row for each that was given, in their order.
 
         A key is its value, or a tuple or a dict if it has several columns; a table with the key
-        columns will do as well. `_found` tells whether there is one; if not, its values are NULL.
+        columns works as well. `_found` says whether the key exists; if not, its values are NULL.
         """
         table = self._table(operator, None)
         assert isinstance(table, MainTable)
-        given = key_columns(keys, table.described)
+        given = key_columns(keys, table.description)
         names = [name for name in _chosen(table, columns) if name not in table.keys]
         with self._busy, self._snapshot.lock:
             arrays, found = table.look_up(names, table.fingerprints(given))
-        fields = [*table.described.key_schema, *(table.field(name) for name in names)]
+        fields = [*table.description.key_schema, *(table.field(name) for name in names)]
         return pa.Table.from_arrays(
             [*given, *arrays, pa.array(found)], schema=pa.schema([*fields, (FOUND, pa.bool_())])
         )
@@ -248,7 +248,7 @@ class Reader:
                 self.refresh(epoch)
             if self._session is None or not self._session.is_current:
                 self._drop_session()
-                self._session = Session(self._snapshot, self._threads)
+                self._session = _session(self._snapshot, self._threads)
             return self.epoch, self._session.run(query, parameters)
 
     def views(self) -> list[str]:
@@ -267,14 +267,19 @@ class Reader:
     def refresh(self, epoch: int | None = None) -> Epoch:
         """Go to the last committed epoch, or to a later one; what was read before stays warm."""
         with self._busy:
-            if epoch is not None and epoch <= self.epoch:
-                return self.epoch
-            if self._lease is not None:
-                self._lease.follow()
-            at = self._snapshot.advance(None if epoch is None else Epoch(epoch))
-            if self._lease is not None:
-                self._lease.epoch = at
-            return at
+            if epoch is None or epoch > self.epoch:
+                self._snapshot.advance(None if epoch is None else Epoch(epoch))
+            while self._lease is not None and self.epoch and self._lease.hold(self.epoch):
+                at = self.epoch
+                if self._snapshot.journal.has(at):
+                    break
+                # It was collected before the lease was there, so there are later ones.
+                if self._snapshot.advance() == at:
+                    raise UnknownEpochError(
+                        f"epoch {at} of {self.location} is gone: "
+                        f"{self._snapshot.journal.retained()}"
+                    )
+            return self.epoch
 
     def _table(self, operator: str | None, state: str | None) -> StateTable:
         return _table_of(self._snapshot, operator, state)
@@ -300,7 +305,7 @@ class Reader:
         return np.unique(groups)
 
     def close(self) -> None:
-        """Let go of the epoch. What was read stays; reading more may fail from now on."""
+        """Release the epoch. What was read stays valid; reading more may fail from now on."""
         with self._busy:
             self._drop_session()
             if self._lease is not None:
@@ -316,8 +321,15 @@ class Reader:
         return f"<Reader {self.location} epoch={self.epoch} operators={self.operators}>"
 
 
+def _session(snapshot: Snapshot, threads: int | None) -> Session:
+    # DuckDB and what it needs of Arrow are loaded with the first query.
+    from millrace.reading.sql import Session
+
+    return Session(snapshot, threads)
+
+
 def _table_of(snapshot: Snapshot, operator: str | None, state: str | None) -> StateTable:
-    name = snapshot.described(operator).name
+    name = snapshot.description(operator).name
     found = tables(snapshot, name)
     if (state or MAIN) not in found:
         listed = ", ".join(repr(known) for known in found if known != MAIN) or "none"
@@ -370,7 +382,7 @@ def _release(lease: Holder) -> None:
     try:
         lease.release()
     except (StoreError, LocationError) as error:
-        # Nobody is there any more to tell; it is over by itself soon.
+        # There is nobody left to inform, and the lease expires soon.
         _log.info("a lease on epoch %s was not given back: %s", lease.epoch, error)
 
 
@@ -383,8 +395,8 @@ def open_location(
 ) -> Reader:
     """Open a location's state: at its last committed epoch, at an earlier one, or as of a time.
 
-    The epoch stays readable until the reader is closed, whatever is collected meanwhile: a file in
-    the location says so, its lease. `lease=False` does without, for those who hold one otherwise.
+    The epoch stays readable until the reader is closed, whatever is collected meanwhile: a lease,
+    a small file in the location, protects it. `lease=False` takes none, for callers that hold one.
     """
     if epoch is not None and as_of is not None:
         raise UsageError("epoch= and as_of= both name an epoch: give one of them.")
@@ -403,6 +415,9 @@ def open_location(
         return Reader(Snapshot(journal, look()))
     trail, holder = _hold(journal, look)
     snapshot = Snapshot(journal, trail)
+    if epoch is None:
+        # One open after another, each at a newer epoch, would leave the copies of all of them.
+        snapshot.prune_copies()
     if holder is None and journal.store.local_path("") is not None:
         snapshot.hold_all()
     return Reader(snapshot, holder)
@@ -411,12 +426,11 @@ def open_location(
 def follow_live(journal: Journal, specs: dict[OperatorName, dict[str, Any]]) -> Reader:
     """A reader of a query that is being run here; empty tables before its first epoch.
 
+    Its lease lapses when nobody asks it anything: nobody closes it before the query ends.
     One thread of DuckDB's, because the stream needs the others.
     """
     trail = journal.newest()
     if trail.epoch == 0:
         trail.specs = dict(specs)
-    holder = acquire(journal.store, Epoch(max(trail.epoch, 1)))
-    if holder is not None:
-        holder.follow()
+    holder = acquire(journal.store, Epoch(max(trail.epoch, 1)), lapses=True)
     return Reader(Snapshot(journal, trail), holder, threads=1)

@@ -1,14 +1,15 @@
-"""What views gave, stored in the location: by whom, and how it is read by name.
+"""The results of views, stored in the location and read by name.
 
     views/top/000000000012.arrow         the result at epoch 12, an Arrow file
 
-Each refresh writes a new file, so whoever reads one has a whole result of one epoch; its SQL and
-its epoch are in the schema's metadata. The last few are kept.
+Each refresh writes a new file, so a reader always has a complete result of one epoch. The schema's
+metadata has its SQL and its epoch. The last few results are kept.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,13 +20,20 @@ from millrace.log.layout import VIEWS
 from millrace.log.store import Store
 
 KEPT = 3
-"""Results of a view that are kept."""
+"""How many results of a view are kept."""
 METADATA = b"millrace.view"
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+
+
+def is_view_name(name: str) -> bool:
+    """Whether a view may have this name: it is part of a path and of SQL."""
+    return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
 class ViewResult:
-    """What a view gave at an epoch."""
+    """The result of a view at an epoch."""
 
     name: str
     epoch: Epoch
@@ -36,9 +44,9 @@ class ViewResult:
 def write(store: Store, result: ViewResult) -> None:
     """Store a result, and forget old ones."""
     name, epoch, sql, rows = result.name, result.epoch, result.sql, result.rows
-    told = json.dumps({"name": name, "epoch": epoch, "sql": sql})
+    noted = json.dumps({"name": name, "epoch": epoch, "sql": sql})
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, rows.schema.with_metadata({METADATA: told.encode()})) as writer:
+    with pa.ipc.new_file(sink, rows.schema.with_metadata({METADATA: noted.encode()})) as writer:
         writer.write_table(rows.replace_schema_metadata())
     try:
         store.create(_path(name, epoch), sink.getvalue().to_pybytes())
@@ -66,17 +74,20 @@ def read(store: Store, name: str, at_most: Epoch | None = None) -> ViewResult:
             # Replaced by a newer one between listing and reading.
             continue
         rows = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-        told = json.loads(rows.schema.metadata[METADATA])
-        return ViewResult(name, found[-1], told["sql"], rows.replace_schema_metadata())
+        noted = json.loads(rows.schema.metadata[METADATA])
+        return ViewResult(name, found[-1], noted["sql"], rows.replace_schema_metadata())
 
 
 def names(store: Store) -> list[str]:
-    """The views that have a result."""
-    return sorted({path.split("/")[1] for path in store.list(VIEWS) if path.count("/") == 2})
+    """The views that have a result; folders with other names are not views."""
+    folders = {path.split("/")[1] for path in store.list(VIEWS) if path.count("/") == 2}
+    return sorted(filter(is_view_name, folders))
 
 
 def epochs_of(store: Store, name: str) -> list[Epoch]:
     """The epochs of a view's results, ascending."""
+    if not is_view_name(name):
+        return []
     stems = [path.rsplit("/", 1)[-1].removesuffix(".arrow") for path in store.list(_folder(name))]
     return sorted(Epoch(int(stem)) for stem in stems if stem.isdigit())
 

@@ -3,26 +3,33 @@
 A replica is opened when a table is first read, and follows only the key groups that are asked for.
 `advance` takes all of them to a later epoch by following, so a snapshot that stays open is warm.
 
-A replica changes its indexes as it is read, so each step of a read holds `lock`; whoever reads in
-several steps sees to it that the snapshot does not advance in between.
+A replica changes its indexes as it is read, so each step of a read holds `lock`. A caller that
+reads in several steps must not advance the snapshot in between.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from millrace.errors import MillraceError, UnknownOperatorError
-from millrace.ids import Epoch, OperatorName
+from millrace.arrays import Int64Array
+from millrace.errors import MillraceError, MissingFileError, UnknownOperatorError
+from millrace.ids import Epoch, OperatorName, table_name
 from millrace.log import Journal, Trail
+from millrace.log.copies import prune
 from millrace.log.trail import OperatorLog
-from millrace.operators.operator import MAIN, Moment, table_name
-from millrace.reading.described import Described
-from millrace.state.replica import Replica
+from millrace.operators.operator import MAIN, Moment
+from millrace.reading.description import Description
+from millrace.reading.replicas import new_replica
 
-Int64Array = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    from millrace.state.replica import Replica
+
+PRUNE_EVERY = 16
+"""How many epochs pass between two prunings of this machine's copies of remote segments."""
 
 
 class Snapshot:
@@ -35,8 +42,8 @@ class Snapshot:
         self.failure: MillraceError | None = None
         """Why the last scan of a query failed, if it did."""
         self._replicas: dict[tuple[OperatorName, str], Replica] = {}
-        self._described: dict[OperatorName, Described] = {}
-        self._follows = False
+        self._description: dict[OperatorName, Description] = {}
+        self._pruned = trail.epoch
 
     @property
     def epoch(self) -> Epoch:
@@ -49,11 +56,15 @@ class Snapshot:
 
     @property
     def moment(self) -> Moment:
-        """The epoch's time, by which it is told what has expired."""
+        """The epoch's time, which decides what has expired.
+
+        The clock may have been set back since an epoch expired something; what the operators take
+        for now never goes back.
+        """
         watermark = self.trail.watermark_ms
         return Moment(
             self.trail.epoch,
-            self.trail.time_ms * 1000,
+            max(self.trail.time_ms, self.trail.processing_ms) * 1000,
             None if watermark is None else watermark * 1000,
         )
 
@@ -61,7 +72,7 @@ class Snapshot:
     def operators(self) -> list[OperatorName]:
         return sorted(self.trail.specs)
 
-    def described(self, operator: str | None) -> Described:
+    def description(self, operator: str | None) -> Description:
         """An operator; it may be left out if there is only one."""
         names = self.operators
         if operator is None and len(names) == 1:
@@ -73,40 +84,37 @@ class Snapshot:
                 f"epoch {self.epoch}."
             )
         name = OperatorName(operator)
-        found = self._described.get(name)
+        found = self._description.get(name)
         if found is None:
-            found = self._described[name] = Described(name, self.trail.specs[name])
+            found = self._description[name] = Description(name, self.trail.specs[name])
         return found
 
     def log(self, operator: OperatorName, table: str) -> OperatorLog:
         return self.trail.operator(table_name(operator, table))
 
     def replica(
-        self, described: Described, table: str = MAIN, groups: Int64Array | None = None
+        self, description: Description, table: str = MAIN, groups: Int64Array | None = None
     ) -> Replica:
         """The replica of a table, with some key groups at this epoch."""
         wanted = self.every if groups is None else np.asarray(groups, np.int64)
         with self.lock:
-            key = (described.name, table)
+            key = (description.name, table)
             replica = self._replicas.get(key)
             if replica is None:
-                layout = described.tables[table]
-                store, key_groups = self.journal.store, self.trail.key_groups
-                replica = Replica(
-                    store, layout.schema, key_groups, owned=layout.owned, by_column=True
-                )
+                layout = description.tables[table]
+                replica = new_replica(self.journal.store, layout, self.trail.key_groups)
                 self._replicas[key] = replica
             if replica.version != self.epoch or not replica.holds(wanted):
                 both = np.union1d(replica.held(), wanted)
-                replica.follow(self.log(described.name, table), self.epoch, both)
+                replica.follow(self.log(description.name, table), self.epoch, both)
             return replica
 
     def hold_all(self) -> None:
         """Open and map every file of the epoch, so that it can be read even if they are deleted."""
         for name in self.operators:
-            described = self.described(name)
-            for table in described.tables:
-                self.replica(described, table)
+            description = self.description(name)
+            for table in description.tables:
+                self.replica(description, table)
 
     def advance(self, epoch: Epoch | None = None) -> Epoch:
         """Go to a later epoch, or to the last one there is."""
@@ -115,26 +123,42 @@ class Snapshot:
             if epoch is None:
                 self._catch_up()
             else:
-                self.journal.follow(self.trail, epoch)
+                self._follow(epoch)
+            self._prune_copies()
             if self.trail.specs != before:
                 # The query was started again with another definition: columns may differ.
-                self._described.clear()
+                self._description.clear()
                 self._replicas.clear()
             return self.trail.epoch
 
+    def _follow(self, epoch: Epoch) -> None:
+        try:
+            self.journal.follow(self.trail, epoch)
+        except MissingFileError:
+            # Manifests in between were collected. The replicas continue with what is live now.
+            self.trail = self.journal.trail(epoch)
+
     def _catch_up(self) -> None:
-        before = self.trail.epoch
-        if self.journal.catch_up(self.trail) != before:
-            self._follows = True
-            return
-        # No next manifest: this is the last epoch; or the next ones were collected. An epoch that a
-        # reader stayed at is kept, those after it are not, unless the reader has said it follows.
-        if before and (not self._follows or not self.journal.has(before)):
-            head = self.journal.head()
-            if head > before:
-                # The replicas go on with what is live now.
-                self.trail = self.journal.trail(head)
-        self._follows = True
+        # No next manifest means that this is the last epoch, or that the next ones were collected:
+        # the epoch that a reader stays at is kept, and not those after it. Only a list tells.
+        if self.journal.catch_up(self.trail) < (head := self.journal.head()):
+            self._follow(head)
+
+    def _prune_copies(self) -> None:
+        """Delete this machine's copies of remote segments that are no longer live, now and then."""
+        if self.epoch - self._pruned >= PRUNE_EVERY:
+            self._pruned = self.epoch
+            self.prune_copies()
+
+    def prune_copies(self) -> None:
+        """Delete this machine's copies of remote segments that are not live at this epoch.
+
+        A process that has one mapped keeps it; one that stays at an older epoch fetches it again.
+        """
+        store = self.journal.store
+        if store.local_path("") is None:
+            with contextlib.suppress(OSError):
+                prune(store, {entry.path for entry in self.trail.segments()})
 
     @property
     def read_bytes(self) -> int:

@@ -4,11 +4,11 @@
     sessions.visits              the entries of a list, map or set, with their key
     sessions.timers              an operator's timers
     by_group.totals              an operator's table with the key group of each row
-    views.top                    what a view of the query gave last
-    millrace_operators, ...      what the location knows of itself
+    views.top                    the last result of a view of the query
+    millrace_operators, ...      the location's metadata
 
 The connection can read these and nothing else: no files, no settings, no statement but a query.
-Nothing is loaded beforehand; a table is scanned when a query needs it, and only what it needs.
+Nothing is loaded in advance: a query scans the tables, columns and key groups that it needs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millrace.errors import MillraceError, ReadOnlyError, SqlError
 from millrace.operators.operator import MAIN
 from millrace.reading import metadata, results
 from millrace.reading.dataset import StateDataset
-from millrace.reading.metadata import MetadataDataset, sql_names
+from millrace.reading.metadata import MetadataDataset, quoted, sql_names
 from millrace.reading.snapshot import Snapshot
 from millrace.reading.tables import KEY_GROUP, StateTable, tables
 
@@ -37,7 +37,12 @@ VIEWS = "views"
 _NAMES_SOMETHING = (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException)
 """Errors that a list of the tables helps with."""
 
-_EXPLAIN = re.compile(r"^\s*explain(\s+analyze)?(\s*\([^)]*\))?\s*", re.IGNORECASE)
+_BLANK = r"(?:\s|--[^\n]*(?:\n|$)|/\*(?:(?!/\*|\*/).)*\*/)"
+"""Space or a comment; DuckDB nests comments, so one with another in it is not taken for one."""
+_EXPLAIN = re.compile(
+    rf"{_BLANK}*explain(?:{_BLANK}+analyze)?(?:{_BLANK}*\([^)]*\))?{_BLANK}*",
+    re.IGNORECASE | re.DOTALL,
+)
 
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -117,7 +122,10 @@ class Session:
             raise SqlError(f"give one query at a time: this has {len(statements)} statements.")
         if statements[0].type == duckdb.StatementType.EXPLAIN:
             # EXPLAIN ANALYZE runs what it explains.
-            self._check(_EXPLAIN.sub("", query, count=1))
+            prefix = _EXPLAIN.match(query)
+            if prefix is None:
+                raise SqlError("begin the query with EXPLAIN, without a comment before it.")
+            self._check(query[prefix.end() :])
         elif statements[0].type != duckdb.StatementType.SELECT:
             kind = str(statements[0].type).rpartition(".")[2].replace("_", " ")
             raise ReadOnlyError(
@@ -143,7 +151,8 @@ class Session:
             if any(epoch <= self._snapshot.epoch for epoch in results.epochs_of(store, name)):
                 found = results.read(store, name, self._snapshot.epoch)
                 self._connection.register(f"millrace view {name}", found.rows)
-                run(f'CREATE OR REPLACE VIEW {VIEWS}.{name} AS FROM "millrace view {name}"')
+                shown = f"{VIEWS}.{quoted(name)}"
+                run(f'CREATE OR REPLACE VIEW {shown} AS FROM "millrace view {name}"')
 
     def close(self) -> None:
         with self._lock:

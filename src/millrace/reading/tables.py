@@ -1,4 +1,4 @@
-"""What a location's state looks like as tables: which there are, their columns, how they are read.
+"""A location's state as tables: which there are, their columns, and how they are read.
 
 * a *main* table per operator: a row per key, with its values, and its lists, maps and sets as
   nested values;
@@ -7,79 +7,77 @@
 * a table per broadcast and task state: these belong to no key.
 
 Every table is read by `scan`: some columns, some key groups, or the rows of some keys. Only what is
-asked for is read: other columns and other key groups are left alone.
+asked for is read: no other columns and no other key groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.ids import OperatorName
 from millrace.keygroups import groups_of
-from millrace.keygroups.hashing import fingerprints, is_computable
-from millrace.log.segment import HI, LO
-from millrace.operators.operator import MAIN, Shown
-from millrace.processors.tables import EXPIRES
-from millrace.reading.described import Collection, Described
+from millrace.keygroups.keys import is_computable
+from millrace.log.segment import HI, LO, OWNER_HI, OWNER_LO
+from millrace.operators.operator import MAIN, ResultColumn
+from millrace.operators.process.layout import EXPIRES
+from millrace.reading.description import Collection, Description
+from millrace.reading.replicas import fingerprints, gathered, scan
 from millrace.reading.snapshot import Snapshot
-from millrace.state.owners import OWNER_HI, OWNER_LO
-from millrace.state.replica import Replica
-from millrace.state.scanning import gathered, scan
 
-Int64Array = npt.NDArray[np.int64]
-UInt64Array = npt.NDArray[np.uint64]
-BoolArray = npt.NDArray[np.bool_]
+if TYPE_CHECKING:
+    from millrace.state.replica import Replica
+
 Fingerprints = tuple[UInt64Array, UInt64Array]
 
 KEY_GROUP = "_key_group"
-"""The key group of a row, for those who ask; no other column is called so."""
+"""The key group of a row, on request; no other column may have this name."""
 
 _SYSTEM = {
     KEY_GROUP: pa.field(KEY_GROUP, pa.int32()),
     HI: pa.field(HI, pa.uint64()),
     LO: pa.field(LO, pa.uint64()),
 }
-"""Columns that every table has, for those who ask."""
+"""Columns that every table has on request."""
 
 
 class StateTable:
     """One table of one operator at a snapshot's epoch."""
 
-    def __init__(self, snapshot: Snapshot, described: Described, state: str = "") -> None:
+    def __init__(self, snapshot: Snapshot, description: Description, state: str = "") -> None:
         self.snapshot = snapshot
-        self.described = described
+        self.description = description
         self.state = state
         """The list, map, set, or other state; empty for the main table."""
         self.schema: pa.Schema = self._schema()
 
     @property
     def operator(self) -> OperatorName:
-        return self.described.name
+        return self.description.name
 
     @property
     def title(self) -> str:
-        """What it is, for people."""
+        """Its name in messages."""
         what = f"state {self.state!r} of " if self.state else ""
         return f"{what}operator {self.operator!r}"
 
     @property
     def keys(self) -> list[str]:
         """Its key columns."""
-        return self.described.key_names
+        return self.description.key_names
 
     @property
     def can_find(self) -> bool:
         """Whether rows can be found by their key."""
-        return all(is_computable(key.type) for key in self.described.keys)
+        return all(is_computable(key.type) for key in self.description.keys)
 
     def fingerprints(self, keys: Sequence[pa.Array]) -> Fingerprints:
         """Of keys given as columns in the types of the state."""
-        return fingerprints(keys, [key.type for key in self.described.keys])
+        return fingerprints(keys)
 
     def scan(
         self, columns: Sequence[str], groups: Int64Array | None = None
@@ -122,17 +120,17 @@ class MainTable(StateTable):
     """A row per key."""
 
     def _schema(self) -> pa.Schema:
-        self._shown: dict[str, Shown] = {
-            shown.name: shown for shown in self.described.shown(self.snapshot.moment)
+        self._shown: dict[str, ResultColumn] = {
+            shown.name: shown for shown in self.description.shown(self.snapshot.moment)
         }
-        self._nested = {c.name: c for c in self.described.collections}
-        self._sweep = self.described.sweep(MAIN, self.snapshot.moment)
+        self._nested = {c.name: c for c in self.description.collections}
+        self._sweep = self.description.sweep(MAIN, self.snapshot.moment)
         fields = [pa.field(shown.name, shown.type) for shown in self._shown.values()]
         fields += [pa.field(c.name, c.type) for c in self._nested.values()]
         return pa.schema(fields)
 
     def _scan(self, columns: list[str], groups: Int64Array) -> Iterator[pa.RecordBatch]:
-        replica = self.snapshot.replica(self.described, MAIN, groups)
+        replica = self.snapshot.replica(self.description, MAIN, groups)
         needs = self._needs(columns)
         for rows in scan(replica, groups, needs):
             yield self._made(columns, rows)
@@ -170,7 +168,7 @@ class MainTable(StateTable):
     def _needs(self, columns: list[str]) -> list[str]:
         """The stored columns that some shown ones are made of."""
         if self._sweep is not None:
-            return list(self.snapshot.replica(self.described, MAIN, _NONE).schema.names)
+            return list(self.snapshot.replica(self.description, MAIN, _NONE).schema.names)
         needs: dict[str, None] = {}
         for name in columns:
             if name in self._shown:
@@ -196,15 +194,15 @@ class MainTable(StateTable):
         hi, lo = _words(rows, HI), _words(rows, LO)
         if name in _SYSTEM:
             return self._groups(hi) if name == KEY_GROUP else rows.column(name)
-        return _whole(self.snapshot, self.described, self._nested[name], (hi, lo))
+        return _whole(self.snapshot, self.description, self._nested[name], (hi, lo))
 
 
 class EntryTable(StateTable):
     """A row per entry of a list, map or set, with its key's columns."""
 
     def _schema(self) -> pa.Schema:
-        collection = next(c for c in self.described.collections if c.name == self.state)
-        layout = self.described.tables[self.state].schema
+        collection = next(c for c in self.description.collections if c.name == self.state)
+        layout = self.description.tables[self.state].schema
         taken = set(self.keys)
         # A key column that is called as the entry's own keeps its name.
         self.own = {
@@ -212,10 +210,10 @@ class EntryTable(StateTable):
             for name in collection.columns
         }
         own = [pa.field(shown, layout.field(name).type) for shown, name in self.own.items()]
-        return pa.schema([*self.described.key_schema, *own])
+        return pa.schema([*self.description.key_schema, *own])
 
     def _scan(self, columns: list[str], groups: Int64Array) -> Iterator[pa.RecordBatch]:
-        replica = self.snapshot.replica(self.described, self.state, groups)
+        replica = self.snapshot.replica(self.description, self.state, groups)
         for rows in scan(replica, groups, self._needs(columns)):
             yield self._made(columns, rows)
 
@@ -227,12 +225,12 @@ class EntryTable(StateTable):
     def _needs(self, columns: list[str]) -> list[str]:
         needs = [self.own[name] for name in columns if name in self.own]
         needs += [OWNER_HI, OWNER_LO]
-        if EXPIRES in self.described.tables[self.state].schema.names:
+        if EXPIRES in self.description.tables[self.state].schema.names:
             needs.append(EXPIRES)
         return needs
 
     def _made(self, columns: list[str], rows: pa.RecordBatch) -> pa.RecordBatch:
-        sweep = self.described.sweep(self.state, self.snapshot.moment)
+        sweep = self.description.sweep(self.state, self.snapshot.moment)
         over = sweep(rows) if sweep is not None else None
         if over is not None and over.any():
             rows = rows.filter(pa.array(~over))
@@ -252,17 +250,17 @@ class TimerTable(StateTable):
             pa.field("label", pa.string()),
             pa.field("fires_at", pa.timestamp("us", "UTC")),
         ]
-        return pa.schema([*self.described.key_schema, *fields])
+        return pa.schema([*self.description.key_schema, *fields])
 
     def _scan(self, columns: list[str], groups: Int64Array) -> Iterator[pa.RecordBatch]:
-        for table in self.described.timers:
-            replica = self.snapshot.replica(self.described, table, groups)
+        for table in self.description.timers:
+            replica = self.snapshot.replica(self.description, table, groups)
             for rows in scan(replica, groups, _TIMER_NEEDS):
                 yield self._made(columns, table, rows)
 
     def _find(self, columns: list[str], keys: Fingerprints) -> pa.RecordBatch:
         found = []
-        for table in self.described.timers:
+        for table in self.description.timers:
             replica = _followed(self, table, keys)
             addresses, _ = replica.entries(*keys)
             found.append(self._made(columns, table, gathered(replica, addresses, _TIMER_NEEDS)))
@@ -288,7 +286,7 @@ class SharedTable(StateTable):
     """A broadcast state's entries, or what each shard has of a task state."""
 
     def _schema(self) -> pa.Schema:
-        return self.described.tables[self.state].schema
+        return self.description.tables[self.state].schema
 
     @property
     def keys(self) -> list[str]:
@@ -300,7 +298,7 @@ class SharedTable(StateTable):
 
     def _scan(self, columns: list[str], groups: Int64Array) -> Iterator[pa.RecordBatch]:
         # These are small, and those of one shard after the other read well.
-        rows = self.snapshot.replica(self.described, self.state, groups).read(groups)
+        rows = self.snapshot.replica(self.description, self.state, groups).read(groups)
         own = {name: rows.column(name) for name in rows.schema.names}
         own[KEY_GROUP] = self._groups(_words(rows, HI))
         yield self._batch(columns, [own[name] for name in columns])
@@ -308,18 +306,18 @@ class SharedTable(StateTable):
 
 def tables(snapshot: Snapshot, operator: str) -> dict[str, StateTable]:
     """All tables of an operator by state; the main one is called ""."""
-    described = snapshot.described(operator)
-    found: dict[str, StateTable] = {MAIN: MainTable(snapshot, described)}
-    entries = {collection.name for collection in described.collections}
-    shared = set(described.shared)
-    for spec in described.states:
+    description = snapshot.description(operator)
+    found: dict[str, StateTable] = {MAIN: MainTable(snapshot, description)}
+    entries = {collection.name for collection in description.collections}
+    shared = set(description.shared)
+    for spec in description.states:
         name = spec["name"]
         if name in entries:
-            found[name] = EntryTable(snapshot, described, name)
+            found[name] = EntryTable(snapshot, description, name)
         elif name in shared:
-            found[name] = SharedTable(snapshot, described, name)
-    if described.timers and TimerTable.NAME not in found:
-        found[TimerTable.NAME] = TimerTable(snapshot, described, TimerTable.NAME)
+            found[name] = SharedTable(snapshot, description, name)
+    if description.timers and TimerTable.NAME not in found:
+        found[TimerTable.NAME] = TimerTable(snapshot, description, TimerTable.NAME)
     return found
 
 
@@ -329,7 +327,7 @@ _NONE: Int64Array = np.empty(0, np.int64)
 def _followed(table: StateTable, stored: str, keys: Fingerprints) -> Replica:
     """The replica of a table with the key groups of some keys."""
     groups = np.unique(groups_of(keys[0], table.snapshot.trail.key_groups))
-    return table.snapshot.replica(table.described, stored, groups)
+    return table.snapshot.replica(table.description, stored, groups)
 
 
 def _with_owners(
@@ -347,14 +345,14 @@ def _with_owners(
 
 
 def _whole(
-    snapshot: Snapshot, described: Described, collection: Collection, keys: Fingerprints
+    snapshot: Snapshot, description: Description, collection: Collection, keys: Fingerprints
 ) -> pa.Array:
     """The collections of some keys, each as one value."""
     hi, lo = keys
     groups = np.unique(groups_of(hi, snapshot.trail.key_groups))
-    replica = snapshot.replica(described, collection.name, groups)
+    replica = snapshot.replica(description, collection.name, groups)
     addresses, offsets = replica.entries(hi, lo)
-    sweep = described.sweep(collection.name, snapshot.moment)
+    sweep = description.sweep(collection.name, snapshot.moment)
     needs = list(collection.columns)
     if sweep is not None:
         needs.append(EXPIRES)

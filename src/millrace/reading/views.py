@@ -1,25 +1,24 @@
 """Views: results of queries on state that are kept up to date while a query runs.
 
-A thread of the driver refreshes those that are due after an epoch, so epochs do not wait for views.
-If epochs are faster than a view, it skips some: a result is always whole, and says of which epoch.
+A thread of the driver refreshes the views that are due after an epoch, so epochs do not wait for
+them. If epochs are faster than a view, it skips some. A result is always complete, and names its
+epoch.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import threading
 
 import pyarrow as pa
 
-from millrace.errors import InvalidNameError, MillraceError, UnknownViewError, UsageError
+from millrace.errors import InvalidNameError, UnknownViewError, UsageError
 from millrace.ids import Epoch
 from millrace.log.store import Store
 from millrace.reading import results
 from millrace.reading.reader import Reader
 from millrace.reading.results import ViewResult
-
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+from millrace.repeating import UNTIL_WOKEN, Repeating
 
 _log = logging.getLogger("millrace")
 
@@ -34,7 +33,7 @@ class View:
         self._store = store
         self._done = threading.Condition()
         self._result: ViewResult | None = None
-        self.error: MillraceError | None = None
+        self.error: Exception | None = None
         """Why the last refresh failed, if it did."""
 
     @property
@@ -73,8 +72,8 @@ class View:
             epoch, rows = reader.sql_at(self.sql, epoch)
             result = ViewResult(self.name, epoch, self.sql, rows)
             results.write(self._store, result)
-            error = None
-        except MillraceError as failed:
+            error: Exception | None = None
+        except Exception as failed:
             error = failed
             if self.error is None:
                 _log.warning("view %r was not refreshed: %s", self.name, failed)
@@ -95,14 +94,14 @@ class Views:
         self._reader = reader
         self._store = store
         self._views: dict[str, View] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._epoch = Epoch(0)
-        self._closed = False
-        self._thread: threading.Thread | None = None
+        self._tried = Epoch(0)
+        self._thread = Repeating("views", self._refresh)
 
     def add(self, name: str, sql: str, every: int, epoch: Epoch) -> View:
         """Keep a result up to date from now on; refuses what cannot be run."""
-        if not _NAME.fullmatch(str(name)):
+        if not results.is_view_name(str(name)):
             raise InvalidNameError(
                 f"{name!r} cannot be a view's name: use letters, digits and '_', at most 63, "
                 "beginning with a letter."
@@ -115,15 +114,12 @@ class Views:
             if view.error is not None:
                 raise view.error
         else:
-            # Nothing is there to be shown yet, but what cannot be run is told now.
+            # There is nothing to show yet, but SQL that cannot run is refused now.
             self._reader.sql(sql)
-        with self._changed:
+        with self._lock:
             self._views[name] = view
             self._epoch = max(self._epoch, epoch)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="millrace-views", daemon=True
-                )
+            if not self._thread.is_alive:
                 self._thread.start()
         return view
 
@@ -135,28 +131,20 @@ class Views:
 
     def after_epoch(self, epoch: Epoch) -> None:
         """An epoch was committed."""
-        with self._changed:
-            self._epoch = epoch
-            self._changed.notify_all()
+        self._epoch = epoch
+        self._thread.wake()
 
-    def _run(self) -> None:
-        tried = Epoch(0)
-        while True:
-            with self._changed:
-                # What fails is tried again after the next epoch, not at once.
-                self._changed.wait_for(lambda: self._closed or self._epoch > tried)  # noqa: B023
-                tried = self._epoch
-                due = [view for view in self._views.values() if view.is_due(tried)]
-                closed = self._closed
+    def _refresh(self) -> float:
+        """Refresh what is due. What fails is tried again after the next epoch, not at once."""
+        if self._epoch > self._tried:
+            with self._lock:
+                self._tried = self._epoch
+                due = [view for view in self._views.values() if view.is_due(self._tried)]
             for view in due:
-                view.refresh(self._reader, tried)
-            if closed:
-                return
+                view.refresh(self._reader, self._tried)
+        return UNTIL_WOKEN
 
     def close(self) -> None:
         """Refresh what is due a last time, and stop."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join(timeout=30)
+        self._thread.close(30)
+        self._refresh()

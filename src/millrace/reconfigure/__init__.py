@@ -1,1 +1,1 @@
-"""Moving state while the stream goes on: planner, strategies, requests. Pure; no Spark inside."""
+"""Changing who owns which key groups while the stream goes on. No Spark inside."""

@@ -1,22 +1,57 @@
-"""What a director directs: executors that can be counted, asked for, given back and told to follow.
+"""The cluster as a director sees it: its executors, and how to get more, fewer, and following ones.
 
 Spark's is `spark.executors.SparkCluster`; the simulator has one of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from millrace import clock
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
-from millrace.reconfigure.followers import Allowance, Followed, Wanted
-from millrace.reconfigure.slots import Executor
+
+PATIENCE_SECONDS = 60.0
+"""How long a rescale waits for executors that were requested."""
+
+ToFollow = Mapping[str, Mapping[OperatorName, Sequence[int]]]
+"""Executor -> operator -> key groups it has to follow, those that are furthest behind first."""
+
+
+@dataclass(frozen=True)
+class Executor:
+    """A live executor."""
+
+    name: str
+    host: str
+    cores: int
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What one executor may use in one round of following."""
+
+    seconds: float
+    bytes: float
+    low_priority: bool = False
+    """Whether to let everything else on its machine go first."""
+
+
+@dataclass(frozen=True)
+class Followed:
+    """How far one executor has followed some key groups of one operator."""
+
+    operator: OperatorName
+    executor: str
+    groups: tuple[int, ...]
+    version: Epoch
+    bytes: int
 
 
 class Cluster(Protocol):
-    """The executors there are, and how they are told to follow."""
+    """The executors of one query."""
 
     @property
     def is_local(self) -> bool:
@@ -25,23 +60,23 @@ class Cluster(Protocol):
     def alive(self) -> tuple[Executor, ...]: ...
 
     def request(self, total: int) -> bool:
-        """Ask for so many executors in all."""
+        """Ask for this number of executors in all."""
 
     def release(self, names: Sequence[str]) -> bool:
         """Give executors back."""
 
     def follow(
-        self, version: Epoch, wanted: Wanted, allowances: Mapping[str, Allowance]
+        self, version: Epoch, to_follow: ToFollow, allowances: Mapping[str, Allowance]
     ) -> list[Followed]:
-        """One round on all executors in `wanted` at once."""
+        """One round on all executors in `to_follow` at once."""
 
     def prepare(self, assignments: Mapping[OperatorName, Assignment]) -> None:
-        """Make whatever an epoch with these assignments needs, ahead of it."""
+        """Make ahead of time whatever an epoch with these assignments needs."""
 
 
 @dataclass(frozen=True)
 class DirectorOptions:
-    """What `start` was told about places."""
+    """The options of `start` that concern executors."""
 
     standby: int = 0
     """How many executors follow every key group besides its owner."""
@@ -50,3 +85,35 @@ class DirectorOptions:
     spare_executors: int = 0
     """With `elastic`: executors kept warm beyond those in use."""
     follow_bytes_per_second: float = 256e6
+
+
+class ElasticExecutors:
+    """Requests and releases executors for an elastic query; does nothing for any other."""
+
+    def __init__(self, cluster: Cluster, options: DirectorOptions) -> None:
+        self._cluster = cluster
+        self._elastic = options.elastic and not cluster.is_local
+        self._spare = options.spare_executors
+
+    def request_for(self, shards: int, alive: Sequence[Executor]) -> None:
+        """Request the executors that this number of shards needs."""
+        needed = self._needed(shards, alive)
+        if self._elastic and needed > len(alive):
+            self._cluster.request(needed)
+
+    def suffice(self, shards: int, alive: Sequence[Executor], requested: float) -> bool:
+        """Whether there are enough, or the wait since `requested` was long enough."""
+        if not self._elastic or sum(e.cores for e in alive) >= shards:
+            return True
+        return clock.stopwatch() - requested > PATIENCE_SECONDS
+
+    def release_idle(self, shards: int, alive: Sequence[Executor], busy: Collection[str]) -> None:
+        """Give idle executors back, except the spare ones."""
+        idle = [e.name for e in alive if e.name not in busy]
+        surplus = len(alive) - self._needed(shards, alive)
+        if self._elastic and surplus > 0 and idle:
+            self._cluster.release(idle[-surplus:])
+
+    def _needed(self, shards: int, alive: Sequence[Executor]) -> int:
+        cores = max((e.cores for e in alive), default=1)
+        return -(-shards // cores) + self._spare

@@ -2,44 +2,34 @@
 
 It puts the planner and the strategies to work on live executors, requests from anywhere, and the
 log. Asked at an epoch's boundary, it answers with an assignment per operator. Following in the
-background is somebody else's loop around `follow_once`, so that the answer costs the epoch nothing.
-It knows no Spark: executors and following are given to it, and a simulator gives it others.
+background is a loop around `follow_once` in `background`, so that the answer costs the epoch
+nothing. It knows no Spark: it works on any `Cluster`, and a simulator gives it another.
 
 Invariant: an epoch runs with one assignment, chosen before it starts and recorded in its manifest.
-Whatever happens here (a lost executor, a failed follow, a new request) changes later epochs only.
+Whatever happens here (a lost executor, a failed round, a new request) changes later epochs only.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from millrace import clock
+from millrace.arrays import Float64Array
 from millrace.errors import MillraceError, UsageError
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
-from millrace.reconfigure.checking import check_request, operators_of
-from millrace.reconfigure.cluster import Cluster, DirectorOptions
-from millrace.reconfigure.desk import Desk
-from millrace.reconfigure.errands import Errands
-from millrace.reconfigure.followers import Followed
-from millrace.reconfigure.moves import Move, Progress
-from millrace.reconfigure.places import Places
-from millrace.reconfigure.records import Records
-from millrace.reconfigure.requests import Request, Requests
-from millrace.reconfigure.rounds import Rounds
-from millrace.reconfigure.slots import Executor
-from millrace.reconfigure.staffing import Staff
-from millrace.reconfigure.strategies import View, next_step
-
-_log = logging.getLogger("millrace")
+from millrace.reconfigure.cluster import Cluster, DirectorOptions, ElasticExecutors, Executor
+from millrace.reconfigure.following import Following, Rounds
+from millrace.reconfigure.inbox import Inbox
+from millrace.reconfigure.moves import Move, MoveHistory, Progress
+from millrace.reconfigure.placement import Placement
+from millrace.reconfigure.requests import Request, Requests, check_request, operators_of
+from millrace.reconfigure.strategies import MoveStatus, next_step
 
 ATTEMPTS = 3
+"""A move whose rounds of following fail this often in a row is refused."""
 
 
 class Director:
@@ -56,26 +46,27 @@ class Director:
         self._cluster = cluster
         self._local = cluster.is_local
         self._options = options
-        self._places = Places(cluster.alive(), assignments)
-        self._errands = Errands(self._places)
-        self._desk = Desk(requests, run)
-        self._staff = Staff(cluster, options)
+        self._placement = Placement(cluster.alive(), assignments)
+        self._following = Following(self._placement)
+        self._inbox = Inbox(requests, run)
+        self._location = requests.url
+        self._elastic = ElasticExecutors(cluster, options)
         self._rounds = Rounds(cluster, options)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._version = Epoch(0)
         self._current: Progress | None = None
-        self._records = Records()
+        self._history = MoveHistory()
         self._closed = False
-        self.restart: Callable[[], None] | None = None
-        """Stops the query and starts it again; set by whoever can."""
         self.restarting = threading.Event()
+        """Set from the decision to restart until `adopt`. Meanwhile the run stops Spark's query
+        between epochs, and starts it again."""
 
     def close(self) -> None:
-        """Stop; what is unanswered stays for the next driver."""
+        """Stop; requests without an answer stay for the next driver."""
         with self._changed:
             self._closed = True
-            for move in self._desk.moves.values():
+            for move in self._inbox.moves.values():
                 move.abandon("the query has ended; its next start takes the request up again")
             self._changed.notify_all()
 
@@ -84,76 +75,73 @@ class Director:
         return self._closed
 
     def await_change(self, timeout: float, *, until: Callable[[], bool] | None = None) -> None:
-        """Wait until there may be something to do; at most so many seconds."""
+        """Wait until it is closed or `until` holds; at most `timeout` seconds."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closed or (until is not None and until()), timeout=timeout
             )
 
-    # What the epoch runner calls.
+    # Around an epoch.
 
     def before_epoch(
         self, version: Epoch
     ) -> tuple[dict[OperatorName, Assignment], tuple[Executor, ...]]:
         """Choose the next epoch's assignments; with the executors they were chosen for."""
-        places = self._places
-        alive = places.alive if self._local else self._cluster.alive()
+        placement = self._placement
+        alive = placement.alive if self._local else self._cluster.alive()
         with self._lock:
             self._version = version
-            self._notice(alive)
+            self._update_executors(alive)
             self._next_request()
-            if self._current is None and not places.is_sound():
+            if self._current is None and placement.needs_recovery():
                 self._begin(self._move(clock.fresh_id()[:8], "recovery", "live", {}))
-            waiting = self._errands.of_owners(self._advance(version))
-        found = self._rounds.before(waiting, version)
+            waiting = self._following.by_owners(self._advance(version))
+        found = self._rounds.before_epoch(waiting, version)
         with self._changed:
-            self._note(found)
-            places.choose_standbys(self._options.standby)
+            self._following.add(found, self._current)
+            placement.update_standbys(self._options.standby)
             self._changed.notify_all()
-            return dict(places.assignments), places.alive
+            return dict(placement.assignments), placement.alive
 
     def after_epoch(
-        self,
-        epoch: Epoch,
-        seconds: float,
-        rows: Mapping[OperatorName, npt.NDArray[np.float64]],
+        self, epoch: Epoch, seconds: float, rows: Mapping[OperatorName, Float64Array]
     ) -> None:
         """Take note of a committed epoch: how long it took, and each key group's rows."""
         with self._changed:
             self._version = epoch
-            self._places.add_load(rows)
+            self._placement.add_load(rows)
             progress = self._current
-            self._records.add(epoch, seconds, progress)
-            if progress is not None and progress.flipped and not self._errands.are_left:
+            self._history.add_epoch(epoch, seconds, progress)
+            if progress is not None and progress.flipped and not self._following.is_fetching:
                 self._finish(progress, "done")
             self._changed.notify_all()
 
     def adopt(self) -> None:
-        """Take the target over at once; for a query that was stopped to be restarted."""
+        """Switch to the target at once; for a query that was stopped to be restarted."""
         with self._changed:
             progress = self._current
-            # Meanwhile it may have been superseded, or an executor lost: then it is planned anew.
+            # Meanwhile it may have been superseded, or an executor lost: then it is planned again.
             if (
                 progress is not None
                 and progress.move.strategy == "restart"
-                and self._places.fits(progress.plans)
+                and self._placement.fits(progress.plans)
             ):
-                for name, planned in list(progress.plans.items()):
-                    self._flip(progress, name, planned.target)
+                for name, plan in list(progress.plans.items()):
+                    self._flip(progress, name, plan.target)
                 progress.flipped = True
             self.restarting.clear()
 
-    # What the user calls.
+    # For the user.
 
     def submit(self, kind: str, strategy: str, **details: object) -> Move:
-        """Check a request, write it down, and take it up at the next epoch."""
+        """Check a request, write it to the location, and carry it out from the next epoch on."""
         body = {**details, "strategy": strategy}
         with self._lock:
             self._check(kind, body)
-        request = self._desk.submit(kind, body)
+        request = self._inbox.submit(kind, body)
         with self._changed:
             self._accept(request)
-            return self._desk.moves[request.id]
+            return self._inbox.moves[request.id]
 
     @property
     def under_way(self) -> Move | None:
@@ -163,17 +151,17 @@ class Director:
 
     def assignments(self) -> dict[OperatorName, Assignment]:
         with self._lock:
-            return dict(self._places.assignments)
+            return dict(self._placement.assignments)
 
-    def wanted(self) -> dict[OperatorName, int]:
-        """Operators that lack executors for the shards they are to have, and how many those are.
+    def unmet_parallelism(self) -> dict[OperatorName, int]:
+        """Operators that lack executors for all their shards, and how many they should have.
 
-        While a rescale is under way, none: what it wants is in its request.
+        Empty while a rescale is under way: its request says what it aims for.
         """
         with self._lock:
             if self._current is not None and self._current.move.kind == "rescale":
                 return {}
-            return self._places.short()
+            return self._placement.unmet_parallelism()
 
     def executors(self) -> tuple[Executor, ...]:
         return self._cluster.alive()
@@ -181,39 +169,44 @@ class Director:
     # Requests.
 
     def poll(self) -> None:
-        """Look for requests that somebody wrote into the location."""
-        with self._lock:
-            self._desk.write_answers()
-        for request in self._desk.taken():
+        """Take requests that somebody wrote into the location; raises what the store raises."""
+        try:
             with self._lock:
-                self._accept(request)
+                self._inbox.write_answers()
+        finally:
+            for request in self._inbox.take_new():
+                with self._lock:
+                    self._accept(request)
 
     def _accept(self, request: Request) -> None:
         """Queue a request, or refuse it with a reason."""
-        if request.id in self._desk.moves:
+        if request.id in self._inbox.moves:
             return
         strategy = str(request.details.get("strategy", "live"))
         move = self._move(request.id, request.kind, strategy, request.details)
-        self._desk.moves[request.id] = move
+        refusal = ""
         try:
             self._check(request.kind, request.details)
         except MillraceError as error:
-            self._desk.close(move, "refused", str(error))
-            return
-        if request.kind == "cancel":
-            self._cancel(self._desk.moves[str(request.details["request"])])
-            self._desk.close(move, "done")
-            return
-        self._desk.queue.append(move)
+            refusal = str(error)
+        # Not before: a check that failed for another reason is made again at the next poll.
+        self._inbox.moves[request.id] = move
+        if refusal:
+            self._inbox.close(move, "refused", refusal)
+        elif request.kind == "cancel":
+            self._cancel(self._inbox.moves[str(request.details["request"])])
+            self._inbox.close(move, "done")
+        else:
+            self._inbox.queue.append(move)
 
     def _move(self, id_: str, kind: str, strategy: str, details: dict[str, Any]) -> Move:
-        return Move(id_, kind, strategy, details, self._records.report, self._cancel)
+        return Move(id_, kind, strategy, details, self._history.report, self._cancel)
 
     def _check(self, kind: str, details: Mapping[str, object]) -> None:
-        places = self._places
-        check_request(kind, details, places.assignments, self._cluster.alive(), places.drained)
+        assignments, drained = self._placement.assignments, self._placement.drained
+        check_request(kind, details, assignments, self._cluster.alive(), drained)
         if kind == "cancel":
-            found = self._desk.moves.get(str(details.get("request")))
+            found = self._inbox.moves.get(str(details.get("request")))
             if found is None or not found.is_open:
                 state = "is not known" if found is None else f"is {found.state} already"
                 raise UsageError(
@@ -222,170 +215,160 @@ class Director:
 
     def _next_request(self) -> None:
         """The newest request wins; those before it are superseded."""
-        newest = self._desk.newest()
-        if newest is None:
-            return
-        if self._current is not None:
-            self._desk.supersede(self._current.move, newest)
-            self._abandon(self._current)
-        self._begin(newest)
+        newest = self._inbox.pop_newest()
+        if newest is not None:
+            if self._current is not None:
+                reason = f"by request {newest.id}"
+                self._inbox.close(self._current.move, "superseded", reason)
+                self._abandon(self._current)
+            self._begin(newest)
 
     def _cancel(self, move: Move) -> None:
         with self._lock:
-            if move in self._desk.queue:
-                self._desk.queue.remove(move)
+            if move in self._inbox.queue:
+                self._inbox.queue.remove(move)
             if self._current is not None and self._current.move is move:
                 self._abandon(self._current)
-                self._places.open_again(move)
-            self._desk.close(move, "cancelled", "as asked")
+                self._placement.undo_drain(move)
+            self._inbox.close(move, "cancelled", "as asked")
 
     # A move under way.
 
     def _begin(self, move: Move) -> None:
-        places = self._places
-        before = dict(places.parallelism)
-        places.want(move)
+        placement = self._placement
+        before = dict(placement.target_parallelism)
+        placement.set_target(move)
         if move.kind == "rescale":
-            self._staff.ask(places.alive, places.shards)
+            self._elastic.request_for(placement.most_shards, placement.alive)
         move.state = "moving"
-        self._current = self._records.begin(move, before)
+        self._current = self._history.begin(move, before)
 
     def _drop(self) -> None:
         self._current = None
-        self._errands.behind = {}
+        self._following.background = {}
 
     def _abandon(self, progress: Progress) -> None:
-        """What has moved stays; where nothing has, what was wanted before is wanted again."""
+        """What has moved stays; where nothing has, the target is again what it was before."""
         moved = {name for name, _ in progress.moved}
         if progress.move.kind == "rescale":
-            for name, before in progress.parallelism.items():
-                now = self._places.assignments[name].shards
-                self._places.parallelism[name] = now if name in moved else before
+            for name, before in progress.parallelism_before.items():
+                now = self._placement.assignments[name].shards
+                self._placement.target_parallelism[name] = now if name in moved else before
         self._drop()
 
     def _finish(self, progress: Progress, state: str, reason: str = "") -> None:
         progress.seconds = clock.stopwatch() - progress.started
         if state == "done":
             if progress.move.kind == "move":
-                # It may have opened or closed a shard, and that is not to be healed.
-                wanted = self._places.parallelism
+                # It may have opened or closed a shard, and recovery must not undo that.
+                target = self._placement.target_parallelism
                 for name, (old, new) in progress.shards.items():
                     operator = OperatorName(name)
-                    wanted[operator] = max(1, wanted[operator] + new - old)
+                    target[operator] = max(1, target[operator] + new - old)
             self._drop()
         else:
             self._abandon(progress)
-            self._places.open_again(progress.move)
-        self._desk.close(progress.move, state, reason)
+            self._placement.undo_drain(progress.move)
+        self._inbox.close(progress.move, state, reason)
         if state == "done":
-            places = self._places
-            self._staff.dismiss(places.alive, places.busy, places.shards)
+            placement = self._placement
+            self._elastic.release_idle(placement.most_shards, placement.alive, placement.busy)
 
     def _advance(self, version: Epoch) -> dict[OperatorName, tuple[int, ...]]:
         """One step of the move under way; key groups that the epoch must wait for."""
         progress = self._current
         if progress is None or progress.flipped or self.restarting.is_set():
             return {}
-        if not self._plan(progress):
+        if not self._make_plans(progress):
             return {}
         waiting: dict[OperatorName, tuple[int, ...]] = {}
-        behind: dict[OperatorName, tuple[int, ...]] = {}
+        background: dict[OperatorName, tuple[int, ...]] = {}
         done = True
-        for name, planned in list(progress.plans.items()):
+        for name, plan in list(progress.plans.items()):
             followed = {
-                group: self._errands.followers.at(name, planned.destination(group), group)
-                for group in planned.moved
+                group: self._following.versions.at(name, plan.destination(group), group)
+                for group in plan.moved
             }
-            view = View(version, planned, followed, self._places.load[name])
-            step = next_step(progress.move.strategy, view)
-            if step.restart and planned.moved:
+            status = MoveStatus(version, plan, followed, self._placement.load[name])
+            step = next_step(progress.move.strategy, status)
+            if step.restart and plan.moved:
                 self.restarting.set()
-                if self.restart is not None:
-                    threading.Thread(target=self.restart, name="millrace-restart").start()
                 return {}
             done &= step.done
             if step.before:
                 waiting[name] = step.before
-            if step.behind:
-                behind[name] = step.behind
-            if step.assignment != self._places.assignments[name]:
+            if step.background:
+                background[name] = step.background
+            if step.assignment != self._placement.assignments[name]:
                 self._flip(progress, name, step.assignment)
-        self._errands.behind = behind
+        self._following.background = background
         progress.flipped = done
         return waiting
 
     def _flip(self, progress: Progress, name: OperatorName, assignment: Assignment) -> None:
         progress.flip(name, assignment)
-        self._places.assignments[name] = assignment
+        self._placement.assignments[name] = assignment
 
-    def _plan(self, progress: Progress) -> bool:
-        """Make plans, or make them anew if they no longer fit; False if it is too early."""
-        places, move = self._places, progress.move
-        if places.fits(progress.plans):
+    def _make_plans(self, progress: Progress) -> bool:
+        """Make plans if there are none or they no longer fit; False if it is too early."""
+        placement, move = self._placement, progress.move
+        if placement.fits(progress.plans):
             return True
-        enough = self._staff.suffices(places.alive, places.shards, progress.started)
-        if move.kind == "rescale" and not enough:
+        if move.kind == "rescale" and not self._elastic.suffice(
+            placement.most_shards, placement.alive, progress.started
+        ):
             return False
         try:
-            names = operators_of(move.details, places.assignments)
-            progress.take({name: places.plan(move, name) for name in names})
+            names = operators_of(move.details, placement.assignments)
+            progress.adopt_plans({name: placement.plan(move, name) for name in names})
         except UsageError as error:
             self._finish(progress, "refused", str(error))
             return False
         return True
 
-    # Executors that come and go.
-
-    def _notice(self, alive: tuple[Executor, ...]) -> None:
-        """Take note of who has come and gone; what the lost had goes to the others at once."""
-        places, progress = self._places, self._current
-        places.alive = alive
-        places.drained &= places.names
-        self._errands.notice(warm_up=not self._local)
-        if places.recover(self._desk.url) and progress is not None:
+    def _update_executors(self, alive: tuple[Executor, ...]) -> None:
+        """Give the key groups of lost executors to the others at once, and get new ones warm."""
+        placement, progress = self._placement, self._current
+        placement.alive = alive
+        placement.drained &= placement.names
+        self._following.update_executors(warm_up=not self._local)
+        if placement.recover(self._location) and progress is not None:
             progress.plans = {}
             if not progress.flipped:
-                self._errands.behind = {}
+                self._following.background = {}
 
     # Following.
 
     def has_work(self) -> bool:
         """Whether `follow_once` would do something."""
         with self._lock:
-            return bool(self._errands.wanted(self._current, self._version))
+            return bool(self._following.to_follow(self._current, self._version))
 
     def follow_once(self) -> float:
-        """One round of following in the background; for how long to let others go first."""
+        """One round of following in the background; returns how long to pause after it."""
         with self._lock:
             progress, version = self._current, self._version
-            wanted = self._errands.wanted(progress, version)
+            to_follow = self._following.to_follow(progress, version)
             plans = progress.plans if progress is not None and not progress.flipped else {}
-            targets = {name: planned.target for name, planned in plans.items()}
-            busy = self._places.busy
-        if not wanted or self._closed:
+            targets = {name: plan.target for name, plan in plans.items()}
+            busy = self._placement.busy
+        if not to_follow or self._closed:
             return 0.0
         started = clock.stopwatch()
         self._rounds.prepare(targets)
-        found = self._rounds.behind(wanted, version, busy)
+        found = self._rounds.beside_epochs(to_follow, version, busy)
         with self._lock:
-            self._note(found)
-            self._errands.warmed(wanted)
+            self._following.add(found, self._current)
+            self._following.warmed(to_follow)
             if self._current is not None:
                 self._current.failures = 0
         read = sum(part.bytes for part in found)
         pace = read / self._options.follow_bytes_per_second
         return max(0.0, pace - (clock.stopwatch() - started))
 
-    def _note(self, found: Iterable[Followed]) -> None:
-        for part in found:
-            self._errands.followers.note(part)
-            if self._current is not None:
-                self._current.bytes += part.bytes
-
     def follow_failed(self, error: Exception) -> None:
         """Take note that a round failed; a move whose rounds keep failing is refused."""
         reason = str(error).split("\n", 1)[0]
-        _log.warning("following in the background failed: %s", reason)
         with self._lock:
             progress = self._current
             if progress is not None and not self._closed:

@@ -1,4 +1,8 @@
-"""A move: one reconfiguration from request to report, as the user holds it."""
+"""A move: one reconfiguration from request to report.
+
+`Move` is the handle that a user holds, `Progress` what the driver knows about a move that has
+begun, and `MoveHistory` has the progress of recent moves and the epochs around them.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from millrace import clock
 from millrace.errors import MoveError
-from millrace.ids import OperatorName
+from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
 from millrace.reconfigure.planner import Plan
 
 OPEN = ("waiting", "moving")
 FINAL = ("done", "refused", "superseded", "cancelled")
 KEPT_MOVES = 200
-"""Moves that have ended are forgotten beyond so many."""
+"""How many moves that have ended are remembered."""
+SAMPLE = 20
+"""How many epochs before and after a move its report covers."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +52,15 @@ class MoveReport:
     strategy: str
     state: str
     reason: str
-    key_groups: int
-    """Key groups that changed hands, over all operators."""
-    bytes: int
-    """State that new owners followed before or behind; what epochs fetched themselves is not in."""
-    seconds: float
+    key_groups: int = 0
+    """Key groups that changed owner, over all operators."""
+    bytes: int = 0
+    """State that new owners followed, without what epochs fetched themselves."""
+    seconds: float = 0.0
     """From the request to the epoch that ran with the last of it."""
-    epochs: int
-    first_epoch: int | None
-    last_epoch: int | None
+    epochs: int = 0
+    first_epoch: int | None = None
+    last_epoch: int | None = None
     shards: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Operator -> shards before and after."""
     before: Latency = field(default_factory=Latency)
@@ -81,27 +88,19 @@ class MoveReport:
         return "\n".join(lines)
 
 
+@dataclass(eq=False, repr=False)
 class Move:
     """A handle on a reconfiguration. The query's driver carries it out between epochs."""
 
-    def __init__(
-        self,
-        id_: str,
-        kind: str,
-        strategy: str,
-        details: dict[str, Any],
-        report: Callable[[Move], MoveReport],
-        cancel: Callable[[Move], None],
-    ) -> None:
-        self.id = id_
-        self.kind = kind
-        self.strategy = strategy
-        self.details = details
-        self.state = "waiting"
-        self.reason = ""
-        self._report = report
-        self._cancel = cancel
-        self._ended = threading.Event()
+    id: str
+    kind: str
+    strategy: str
+    details: dict[str, Any]
+    _report: Callable[[Move], MoveReport]
+    _cancel: Callable[[Move], None]
+    state: str = field(default="waiting", init=False)
+    reason: str = field(default="", init=False)
+    _ended: threading.Event = field(default_factory=threading.Event, init=False)
 
     @property
     def report(self) -> MoveReport:
@@ -135,7 +134,7 @@ class Move:
             self._ended.set()
 
     def abandon(self, reason: str) -> None:
-        """Let go of those who wait for it, without an end to it."""
+        """Release those who wait for it; the move itself stays open."""
         if self.is_open:
             self.reason = reason
             self._ended.set()
@@ -146,14 +145,14 @@ class Move:
 
 @dataclass
 class Progress:
-    """What the driver keeps of a move that is under way, or was."""
+    """How far a move that has begun has come."""
 
     move: Move
     started: float
     before: list[float]
-    """How long epochs took before it, as during and after it below."""
-    parallelism: dict[OperatorName, int]
-    """What was wanted before it."""
+    """How long epochs took before it; see `during` and `after`."""
+    parallelism_before: dict[OperatorName, int]
+    """The target parallelism of all operators when it began."""
     plans: dict[OperatorName, Plan] = field(default_factory=dict)
     shards: dict[str, tuple[int, int]] = field(default_factory=dict)
     moved: set[tuple[OperatorName, int]] = field(default_factory=set)
@@ -165,24 +164,74 @@ class Progress:
     after: list[float] = field(default_factory=list)
     failures: int = 0
     flipped: bool = False
-    """Whether all that moves has its new owner."""
+    """Whether every key group that moves has its new owner."""
 
-    def take(self, plans: dict[OperatorName, Plan]) -> None:
-        """Go on by other plans, which are for how things are now."""
+    def adopt_plans(self, plans: dict[OperatorName, Plan]) -> None:
+        """Go on with these plans, which start from the assignments of now."""
         self.plans = plans
-        for name, planned in plans.items():
-            old = self.shards.get(name, (planned.current.shards, 0))[0]
-            self.shards[name] = (old, planned.target.shards)
+        for name, plan in plans.items():
+            old = self.shards.get(name, (plan.current.shards, 0))[0]
+            self.shards[name] = (old, plan.target.shards)
 
     def flip(self, name: OperatorName, assignment: Assignment) -> None:
-        """Some key groups of an operator have changed hands."""
-        planned = self.plans[name]
-        if assignment == planned.target:
-            changed = frozenset(planned.moved)
+        """Some key groups of an operator have changed owner."""
+        plan = self.plans[name]
+        if assignment == plan.target:
+            changed = frozenset(plan.moved)
         else:
-            # On the way to the target the shards that were there keep their numbers.
+            # On the way to the target, the shards that stay keep their numbers.
             changed = frozenset(
-                g for g in planned.moved if planned.current.owners[g] != assignment.owners[g]
+                g for g in plan.moved if plan.current.owners[g] != assignment.owners[g]
             )
         self.moved |= {(name, group) for group in changed}
-        self.plans[name] = planned.after(changed)
+        self.plans[name] = plan.after(changed)
+
+
+class MoveHistory:
+    """The progress of moves, and how long the epochs around them took."""
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+        self._moves: dict[str, Progress] = {}
+
+    def begin(self, move: Move, parallelism: dict[OperatorName, int]) -> Progress:
+        """A move begins; `parallelism` was the target until now."""
+        progress = Progress(move, clock.stopwatch(), self._seconds[-SAMPLE:], parallelism)
+        self._moves[move.id] = progress
+        for old in list(self._moves)[:-KEPT_MOVES]:
+            del self._moves[old]
+        return progress
+
+    def add_epoch(self, epoch: Epoch, seconds: float, current: Progress | None) -> None:
+        """An epoch was committed; `current` is the move under way, if any."""
+        self._seconds.append(seconds)
+        del self._seconds[:-SAMPLE]
+        if current is not None:
+            current.during.append(seconds)
+            if current.first_epoch is None:
+                current.first_epoch = epoch
+            current.last_epoch = epoch
+            current.seconds = clock.stopwatch() - current.started
+        for past in self._moves.values():
+            if past is not current and len(past.after) < SAMPLE:
+                past.after.append(seconds)
+
+    def report(self, move: Move) -> MoveReport:
+        """What a move has done so far."""
+        progress = self._moves.get(move.id)
+        now = (move.kind, move.strategy, move.state, move.reason)
+        if progress is None:
+            return MoveReport(*now)
+        return MoveReport(
+            *now,
+            key_groups=len(progress.moved),
+            bytes=progress.bytes,
+            seconds=progress.seconds,
+            epochs=len(progress.during),
+            first_epoch=progress.first_epoch,
+            last_epoch=progress.last_epoch,
+            shards=progress.shards,
+            before=Latency.of(progress.before),
+            during=Latency.of(progress.during),
+            after=Latency.of(progress.after),
+        )

@@ -1,4 +1,4 @@
-"""Requests to a running query, as files in its location.
+"""Requests to a running query: files in its location, and what may be asked.
 
     requests/<id>.json           what is asked for, and when
     requests/<id>.taken-<run>    a driver has seen it
@@ -6,24 +6,36 @@
 
 Anyone who can write to the location can ask. Each file is created once and never changes. A request
 without an answer is taken up by whichever driver runs the query next, so it survives drivers; an
-answer is final.
+answer is final. Files with other names are ignored.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from millrace import clock
-from millrace.errors import AlreadyExistsError, MissingFileError, UnknownRequestError
+from millrace.errors import (
+    AlreadyExistsError,
+    CorruptionError,
+    MissingFileError,
+    UnknownRequestError,
+    UsageError,
+)
+from millrace.ids import OperatorName
+from millrace.keygroups import Assignment
+from millrace.keygroups.assignment import check_parallelism
 from millrace.log.layout import REQUESTS
 from millrace.log.manifest import seal, unseal
 from millrace.log.segment import FORMAT_VERSION
 from millrace.log.store import Store
+from millrace.reconfigure.cluster import Executor
+from millrace.reconfigure.strategies import check_strategy
 
 KEEP = 200
-"""Answered requests beyond so many are forgotten, oldest first."""
+"""How many answered requests are kept; older ones are forgotten."""
 
 _ID = re.compile(r"[A-Za-z0-9-]+")
 
@@ -87,11 +99,10 @@ class Requests:
         return [self.read(id_) for id_ in self.open()]
 
     def read(self, id_: str) -> Request:
-        path = f"{REQUESTS}/{id_}.json"
         try:
             if not _ID.fullmatch(id_):
                 raise MissingFileError(f"{id_!r} is not the id of a request")
-            body, _ = unseal(self._store.read(path), f"{self._store.url}/{path}")
+            body = self._read(f"{id_}.json", kind=str, created=int, details=dict)
         except MissingFileError as error:
             raise UnknownRequestError(
                 f"{self._store.url} has no request {id_}. `millrace assignment` shows what the "
@@ -99,8 +110,24 @@ class Requests:
             ) from error
         return Request(id_, body["kind"], body["created"], body["details"])
 
+    def _read(self, name: str, **fields: type) -> dict[str, Any]:
+        """The content of a file that has these fields."""
+        path = f"{REQUESTS}/{name}"
+        data = self._store.read(path)
+        try:
+            body, _ = unseal(data, f"{self._store.url}/{path}")
+            wrong = [key for key, type_ in fields.items() if not isinstance(body[key], type_)]
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            wrong = [repr(error)]
+        if wrong:
+            raise CorruptionError(
+                f"{self._store.url}/{path} is malformed ({', '.join(wrong)}). Write requests with "
+                "the command line or the Python API."
+            )
+        return body
+
     def take(self, request: Request, run: str) -> None:
-        """Say that a driver has seen it."""
+        """Record that a driver has seen it."""
         try:
             self._store.create(f"{REQUESTS}/{request.id}.taken-{run}", b"")
         except AlreadyExistsError:
@@ -128,9 +155,8 @@ class Requests:
         """How a request ended; None while it has not."""
         if not _ID.fullmatch(id_):
             return None
-        path = f"{REQUESTS}/{id_}.answer.json"
         try:
-            body, _ = unseal(self._store.read(path), f"{self._store.url}/{path}")
+            body = self._read(f"{id_}.answer.json", state=str, reason=str, report=dict)
         except MissingFileError:
             return None
         return Answer(body["state"], body["reason"], body["report"])
@@ -149,4 +175,73 @@ class Requests:
 
 def _ids(names: set[str]) -> list[str]:
     ids = (name.removesuffix(".json") for name in sorted(names) if name.endswith(".json"))
-    return [i for i in ids if not i.endswith(".answer")]
+    return [i for i in ids if _ID.fullmatch(i)]
+
+
+def check_request(
+    kind: str,
+    details: Mapping[str, object],
+    assignments: Mapping[OperatorName, Assignment],
+    executors: Collection[Executor],
+    drained: Collection[str],
+) -> None:
+    """Raise if a request makes no sense to this query now."""
+    operators = operators_of(details, assignments)
+    key_groups = assignments[operators[0]].key_groups
+    if kind != "cancel":
+        check_strategy(details.get("strategy", "live"))
+    if kind == "rescale":
+        check_parallelism(details.get("parallelism"), key_groups)
+    elif kind == "move":
+        to = details.get("to")
+        check_executor(to, executors)
+        if to in drained:
+            raise UsageError(f"{to} is drained; nothing is moved there until undrain.")
+        _check_groups(details.get("key_groups"), key_groups)
+    elif kind in ("drain", "undrain"):
+        executor = details.get("executor")
+        check_executor(executor, executors)
+        if kind == "drain" and {e.name for e in executors} - set(drained) <= {executor}:
+            raise UsageError(nowhere_else(executor))
+    elif kind != "cancel":
+        raise UsageError(f"there is no request of kind {kind!r}.")
+
+
+def operators_of(
+    details: Mapping[str, object], assignments: Mapping[OperatorName, Assignment]
+) -> list[OperatorName]:
+    """The operators that a request is about: all, unless it names one."""
+    name = details.get("operator")
+    if name is None:
+        return list(assignments)
+    if not isinstance(name, str) or name not in assignments:
+        raise UsageError(
+            f"there is no operator {name!r}. The query has {', '.join(map(repr, assignments))}."
+        )
+    return [OperatorName(name)]
+
+
+def check_executor(name: object, executors: Iterable[Executor]) -> None:
+    known = [e.name for e in executors]
+    if name not in known:
+        raise UsageError(
+            f"there is no executor {name!r}. Those alive are {', '.join(known) or 'none'}."
+        )
+
+
+def nowhere_else(executor: object) -> str:
+    """Why an executor cannot be drained."""
+    return (
+        f"{executor} is the only executor that is left; there is nowhere to move its key groups "
+        "to. Add an executor first."
+    )
+
+
+def _check_groups(groups: object, key_groups: int) -> None:
+    if not isinstance(groups, list) or not groups:
+        raise UsageError("key_groups= names no key group. Give a list of their numbers.")
+    wrong = [g for g in groups if type(g) is not int or not 0 <= g < key_groups]
+    if wrong:
+        raise UsageError(
+            f"key_groups= names {wrong[:5]}: key groups have the numbers 0 to {key_groups - 1}."
+        )

@@ -3,7 +3,8 @@
 All strategies are policies over two verbs: *follow the log up to a version* and *flip the
 assignment at an epoch*. `next_step` is asked before every epoch until the move is done. It keeps
 nothing between calls, so a driver that starts again, a lost executor or a new plan half-way need no
-care: whatever the assignment and the followers are by then, the same question has an answer.
+care: whatever the assignment and the followed versions are by then, the same question has an
+answer.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from millrace.arrays import Float64Array
 from millrace.errors import UsageError
 from millrace.ids import Epoch
 from millrace.keygroups import Assignment
@@ -21,13 +22,13 @@ from millrace.reconfigure.planner import Plan
 
 FLUID_STEPS = 16
 """In about how many epochs `fluid` moves everything."""
-BEHIND = 1
+MAX_LAG = 1
 """`live` flips when the new owners are no more epochs behind than this."""
 
 
 @dataclass(frozen=True)
-class View:
-    """What is known before an epoch."""
+class MoveStatus:
+    """What is known about one operator's part of a move before an epoch."""
 
     version: Epoch
     """What the epoch is going to read."""
@@ -35,10 +36,10 @@ class View:
     """From the assignment of the last epoch to the target."""
     followed: dict[int, Epoch]
     """Key group -> the version up to which its destination has followed it."""
-    load: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    load: Float64Array = field(default_factory=lambda: np.zeros(0))
 
-    def ready(self, group: int) -> bool:
-        return self.followed.get(group, Epoch(-1)) >= self.version - BEHIND
+    def is_ready(self, group: int) -> bool:
+        return self.followed.get(group, Epoch(-1)) >= self.version - MAX_LAG
 
 
 @dataclass(frozen=True)
@@ -48,51 +49,55 @@ class Step:
     assignment: Assignment
     before: tuple[int, ...] = ()
     """Key groups whose destinations follow before the epoch runs: it waits for them."""
-    behind: tuple[int, ...] = ()
+    background: tuple[int, ...] = ()
     """Key groups whose destinations follow while epochs go on."""
     done: bool = False
     restart: bool = False
     """Stop the query and start it again with the assignment."""
 
 
-def _restart(view: View) -> Step:
-    return Step(view.plan.target, done=True, restart=True)
+def _live(status: MoveStatus) -> Step:
+    """New owners follow the log while epochs go on; then ownership flips."""
+    if all(status.is_ready(group) for group in status.plan.moved):
+        return Step(status.plan.target, done=True)
+    return Step(status.plan.current, background=status.plan.moved)
 
 
-def _pause(view: View) -> Step:
-    return Step(view.plan.target, before=view.plan.moved, done=True)
+def _restart(status: MoveStatus) -> Step:
+    """Stop the query and start it again, as Spark and Flink do."""
+    return Step(status.plan.target, done=True, restart=True)
 
 
-def _fluid(view: View) -> Step:
-    moved = view.plan.moved
-    load = view.load if len(view.load) else np.zeros(view.plan.current.key_groups)
-    coolest_first = sorted(moved, key=lambda group: (load[group], group))
-    number = max(1, -(-view.plan.current.key_groups // (2 * FLUID_STEPS)))
+def _pause(status: MoveStatus) -> Step:
+    """Everything moves at one epoch boundary, which waits for it."""
+    return Step(status.plan.target, before=status.plan.moved, done=True)
+
+
+def _fluid(status: MoveStatus) -> Step:
+    """A few key groups per epoch, the hottest last."""
+    plan = status.plan
+    load = status.load if len(status.load) else np.zeros(plan.current.key_groups)
+    coolest_first = sorted(plan.moved, key=lambda group: (load[group], group))
+    number = max(1, -(-plan.current.key_groups // (2 * FLUID_STEPS)))
     chunk = tuple(sorted(coolest_first[:number]))
-    return Step(
-        view.plan.after(frozenset(chunk)).current, before=chunk, done=len(chunk) == len(moved)
-    )
+    done = len(chunk) == len(plan.moved)
+    return Step(plan.after(frozenset(chunk)).current, before=chunk, done=done)
 
 
-def _lazy(view: View) -> Step:
-    return Step(view.plan.target, behind=view.plan.moved, done=True)
+def _lazy(status: MoveStatus) -> Step:
+    """Ownership flips at once; pages are fetched when touched, or in the background."""
+    return Step(status.plan.target, background=status.plan.moved, done=True)
 
 
-def _live(view: View) -> Step:
-    if all(view.ready(group) for group in view.plan.moved):
-        return Step(view.plan.target, done=True)
-    return Step(view.plan.current, behind=view.plan.moved)
-
-
-STRATEGIES: dict[str, tuple[Callable[[View], Step], str]] = {
-    "live": (_live, "new owners follow the log while epochs go on; then ownership flips"),
-    "restart": (_restart, "stop the query and start it again: what Spark and Flink do"),
-    "pause": (_pause, "everything moves at one epoch boundary, which waits for it"),
-    "fluid": (_fluid, "a few key groups per epoch, the hottest last"),
-    "lazy": (_lazy, "ownership flips at once; pages are fetched when touched, or behind"),
-    "standby": (_live, "as live, to replicas that follow the log all the time"),
+STRATEGIES: dict[str, Callable[[MoveStatus], Step]] = {
+    "live": _live,
+    "restart": _restart,
+    "pause": _pause,
+    "fluid": _fluid,
+    "lazy": _lazy,
+    # Its new owners are replicas that follow the log all the time: they are ready at once.
+    "standby": _live,
 }
-"""Name -> (policy, one line about it)."""
 
 
 def check_strategy(name: object) -> str:
@@ -104,8 +109,8 @@ def check_strategy(name: object) -> str:
     return name
 
 
-def next_step(strategy: str, view: View) -> Step:
+def next_step(strategy: str, status: MoveStatus) -> Step:
     """What to do for the next epoch; with nothing left to move, the target."""
-    if not view.plan.moved:
-        return Step(view.plan.target, done=True)
-    return STRATEGIES[strategy][0](view)
+    if not status.plan.moved:
+        return Step(status.plan.target, done=True)
+    return STRATEGIES[strategy](status)

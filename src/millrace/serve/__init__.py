@@ -1,5 +1,5 @@
 """Look-ups in live state: a warm replica that follows the log, over HTTP and Arrow Flight."""
 
-from millrace.serve.look import Answer, Lookups
+from millrace.serve.lookups import Answer, Lookups
 
 __all__ = ["Answer", "Lookups"]

@@ -1,4 +1,4 @@
-"""`millrace serve`: look-ups in the state of a location, until it is told to stop."""
+"""`millrace serve`: answer look-ups in the state of a location until it is stopped."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from pathlib import Path
 import click
 import uvicorn
 
+from millrace import access
+from millrace.access import TOKEN_VARIABLE
 from millrace.cli.failures import Failure, explained
 from millrace.errors import TokenRequiredError
 from millrace.serve.flight import FlightLookups
 from millrace.serve.http import App
-from millrace.serve.look import POLL_SECONDS, Lookups
-from millrace.ui.server import is_loopback
-
-TOKEN_VARIABLE = "MILLRACE_TOKEN"
+from millrace.serve.lookups import POLL_SECONDS, Lookups
 
 SWITCH_SECONDS = 0.0005
 """How long the thread that takes an epoch in may keep a look-up waiting for the interpreter."""
@@ -36,7 +35,7 @@ Examples:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a server listens, and who may ask it."""
+    """Where a server listens, and the token that clients need."""
 
     host: str
     http_port: int
@@ -47,7 +46,7 @@ class Endpoint:
 
 @click.command(epilog=EPILOG)
 @click.argument("location")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8470, show_default=True, help="The HTTP port; 0: any free one.")
 @click.option(
     "--flight-port", default=8471, show_default=True, help="The Arrow Flight port; 0: any free one."
@@ -95,19 +94,19 @@ def serve(
         raise click.UsageError("--tls-cert and --tls-key go together.")
     with explained():
         token = read_token(token_file)
-        check_reach(host, token)
+        access.check_reach(host, token, f"give one with --token-file or {TOKEN_VARIABLE}")
         tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
         endpoint = Endpoint(host, port, None if no_flight else flight_port, token, tls)
         lookups = Lookups(location, poll)
     sys.setswitchinterval(SWITCH_SECONDS)
-    # What is there now stays: the collector need not look at it again, which takes milliseconds.
+    # Everything loaded so far stays: without it, a garbage collection is milliseconds shorter.
     gc.collect()
     gc.freeze()
     with lookups, _listening(endpoint) as bound, _flight(lookups, endpoint) as flight_url:
         scheme = "http" if endpoint.tls is None else "https"
-        shown = f"[{host}]" if ":" in host else host
+        address = f"{access.in_url(host)}:{bound.getsockname()[1]}"
         click.echo(f"serving {lookups.location}", err=True)
-        click.echo(f"http    {scheme}://{shown}:{bound.getsockname()[1]}/docs", err=True)
+        click.echo(f"http    {scheme}://{address}/docs", err=True)
         if flight_url is not None:
             click.echo(f"flight  {flight_url}", err=True)
         server(lookups, endpoint).run(sockets=[bound])
@@ -121,15 +120,6 @@ def read_token(token_file: Path | None) -> str | None:
     if not token:
         raise TokenRequiredError(f"the token file {token_file} is empty. Put a token in it.")
     return token
-
-
-def check_reach(host: str, token: str | None) -> None:
-    """Raise if other machines could ask and there is no token to tell who may."""
-    if token is None and not is_loopback(host):
-        raise TokenRequiredError(
-            f"--host {host} can be reached from other machines, so a token is needed: give one "
-            f"with --token-file or {TOKEN_VARIABLE}, or listen at 127.0.0.1."
-        )
 
 
 def server(lookups: Lookups, endpoint: Endpoint) -> uvicorn.Server:
@@ -150,18 +140,14 @@ def server(lookups: Lookups, endpoint: Endpoint) -> uvicorn.Server:
 
 @contextlib.contextmanager
 def _listening(endpoint: Endpoint) -> Iterator[socket.socket]:
-    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as bound:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            bound.bind((endpoint.host, endpoint.http_port))
-            # Whoever connects as soon as the address is told waits, and is not refused.
-            bound.listen(1024)
-        except OSError as error:
-            raise Failure(
-                f"cannot listen at {endpoint.host}:{endpoint.http_port}: {error.strerror}. Choose "
-                "another --host or --port."
-            ) from error
+    try:
+        bound = access.listen(endpoint.host, endpoint.http_port)
+    except (OSError, OverflowError) as error:
+        raise Failure(
+            f"cannot listen at {endpoint.host}:{endpoint.http_port}: {error}. Choose another "
+            "--host or --port."
+        ) from error
+    with bound:
         yield bound
 
 
@@ -171,7 +157,7 @@ def _flight(lookups: Lookups, endpoint: Endpoint) -> Iterator[str | None]:
         yield None
         return
     scheme = "grpc" if endpoint.tls is None else "grpc+tls"
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    host = access.in_url(endpoint.host)
     tls = None
     if endpoint.tls is not None:
         tls = endpoint.tls[0].read_bytes(), endpoint.tls[1].read_bytes()

@@ -9,7 +9,6 @@ staleness of each batch come along as its metadata, in JSON. Every batch is answ
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -18,8 +17,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
+from millrace.access import has_token
 from millrace.errors import MillraceError, UnknownEpochError, UnknownOperatorError
-from millrace.serve.look import Lookups
+from millrace.serve.lookups import Lookups
 
 FOUND = "_found"
 OPERATOR_KEY = b"millrace.operator"
@@ -132,11 +132,16 @@ class _TokenFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Refuses calls without the token."""
 
     def __init__(self, token: str) -> None:
-        self._wanted = f"Bearer {token}"
+        self._token = token
 
     def start_call(self, info: Any, headers: dict[str, list[str]]) -> None:
         given = next((v for k, v in headers.items() if k.lower() == AUTHORIZATION), [""])
-        if not hmac.compare_digest(given[0].encode(), self._wanted.encode()):
+        if not has_token(_raw(given[0]), self._token):
             raise flight.FlightUnauthenticatedError(
                 "this server needs a token: send the header 'authorization: Bearer TOKEN'."
             )
+
+
+def _raw(header: str | bytes) -> bytes:
+    """A header's bytes; gRPC hands them over as text unless its name ends in -bin."""
+    return header if isinstance(header, bytes) else header.encode("utf-8", "surrogateescape")

@@ -1,15 +1,13 @@
 """Look-ups over HTTP, as a plain ASGI application.
 
-It is plain because a look-up takes less time than a framework's routing. Read-only: there is no
-request that changes anything. Without a token it answers only requests made to a loopback name, so
-that no web page can reach it through a name of its own.
+No framework, because its routing would take longer than a look-up. Read-only: no request changes
+anything. Who may ask is decided in `access`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import functools
-import hmac
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib import resources
@@ -18,6 +16,7 @@ from urllib.parse import parse_qsl, unquote
 
 import pyarrow as pa
 
+from millrace import access
 from millrace.errors import (
     KeyColumnsError,
     MillraceError,
@@ -27,7 +26,7 @@ from millrace.errors import (
     UnknownStateError,
 )
 from millrace.serve import openapi
-from millrace.serve.look import Lookups, Standing
+from millrace.serve.lookups import Lookups, Standing
 from millrace.serve.values import key_from_text, keys_from_json, rows_to_json
 
 Scope = MutableMapping[str, Any]
@@ -38,9 +37,7 @@ BODY_BYTES = 1 << 20
 """A request's body may be this long."""
 
 MOST_KEYS = 10_000
-"""So many keys may be asked for in one request; Flight takes more."""
-
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""How many keys one request may ask for; Flight takes more."""
 
 _STATUS: list[tuple[type[MillraceError], int]] = [
     (UnknownOperatorError, 404),
@@ -79,7 +76,7 @@ class App:
 
     def __init__(self, lookups: Lookups, token: str | None = None) -> None:
         self._lookups = lookups
-        self._authorization = None if token is None else f"Bearer {token}".encode()
+        self._token = token
         self._page = resources.files("millrace.serve").joinpath("page.html").read_bytes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,29 +123,15 @@ class App:
             return self._overview()
         elif path == "/openapi.json":
             _check_method(scope, "GET")
-            needs_token = self._authorization is not None
-            return openapi.document(self._lookups.operators(), needs_token)
+            return openapi.document(self._lookups.operators(), self._token is not None)
         raise Refusal(404, f"there is nothing at {path}; see /docs for what there is.")
 
     def _check_allowed(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
-        if self._authorization is not None:
-            given = headers.get(b"authorization", b"")
-            if not hmac.compare_digest(given, self._authorization):
-                raise Refusal(
-                    401,
-                    "this server needs a token: send the header 'Authorization: Bearer TOKEN' with "
-                    "the token that `millrace serve` was started with.",
-                )
-            return
-        host = headers.get(b"host", b"").decode("latin-1")
-        name = host if host.endswith("]") else host.rsplit(":", 1)[0]
-        if name.lower() not in LOOPBACK:
-            raise Refusal(
-                403,
-                f"this server answers only to {', '.join(LOOPBACK)}, not to {host!r}. Start it "
-                "with a token to reach it by another name.",
-            )
+        host, authorization = headers.get(b"host", b""), headers.get(b"authorization", b"")
+        refused = access.refusal(host, authorization, self._token)
+        if refused is not None:
+            raise Refusal(*refused)
 
     def _one(self, operator: str, query_string: bytes) -> dict[str, Any]:
         try:
@@ -237,7 +220,7 @@ def _parsed(body: bytes) -> tuple[list[dict[str, Any]], list[str] | None]:
     """The keys and the states that a request's body asks for."""
     try:
         asked = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refusal(400, f"the body is not JSON: {error}.") from error
     keys = asked.get("keys") if isinstance(asked, dict) else None
     if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):

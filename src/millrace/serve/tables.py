@@ -8,33 +8,32 @@ could be mistaken for each other. What has expired by the time of the epoch is n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.arrays import BoolArray
 from millrace.errors import KeyColumnsError, UnknownStateError
-from millrace.keygroups.hashing import check_computable
+from millrace.keygroups.keys import check_computable
 from millrace.operators.operator import MAIN
-from millrace.processors.convert import encode_key, to_python
+from millrace.operators.process.convert import to_python
 from millrace.reading.keys import describe
 from millrace.reading.snapshot import Snapshot
 from millrace.reading.tables import MainTable
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 class OperatorTables:
     """What look-ups read of one operator, at a snapshot's epoch."""
 
     def __init__(self, snapshot: Snapshot, operator: str) -> None:
-        self._described = snapshot.described(operator)
-        self._main = MainTable(snapshot, self._described)
-        self.collections = tuple(c.name for c in self._described.collections)
+        self._description = snapshot.description(operator)
+        self._main = MainTable(snapshot, self._description)
+        self.collections = tuple(c.name for c in self._description.collections)
         for table in (MAIN, *self.collections):
             # Ready to be read, so that no look-up waits for it or changes anything.
-            snapshot.replica(self._described, table).touch(snapshot.every)
-        self.key_fields = list(self._described.key_schema)
+            snapshot.replica(self._description, table).touch(snapshot.every)
+        self.key_fields = list(self._description.key_schema)
         self._key_names = [field.name for field in self.key_fields]
         self._values = [
             name
@@ -45,7 +44,7 @@ class OperatorTables:
 
     @property
     def name(self) -> str:
-        return str(self._described.name)
+        return str(self._description.name)
 
     @property
     def values(self) -> list[str]:
@@ -77,10 +76,10 @@ class OperatorTables:
             missing = [name for name in self._key_names if name not in columns]
             wrong = missing or sorted(set(columns) - set(self._key_names))
             raise KeyColumnsError(
-                f"a key of operator {self.name!r} is {describe(self._described)}; "
+                f"a key of operator {self.name!r} is {describe(self._description)}; "
                 f"{', '.join(map(repr, wrong))} is {'missing' if missing else 'not part of it'}."
             )
-        for key in self._described.keys:
+        for key in self._description.keys:
             check_computable(key.name, key.type)
         return [_exactly(columns[field.name], field) for field in self.key_fields]
 
@@ -142,5 +141,16 @@ def _same_keys(asked: Sequence[pa.Array], stored: Sequence[pa.Array]) -> BoolArr
     same = np.ones(len(asked[0]), np.bool_)
     for mine, theirs in zip(asked, stored, strict=True):
         pairs = zip(to_python(mine), to_python(theirs), strict=True)
-        same &= np.fromiter((encode_key(a) == encode_key(b) for a, b in pairs), np.bool_, len(mine))
+        same &= np.fromiter((_plain(a) == _plain(b) for a, b in pairs), np.bool_, len(mine))
     return same
+
+
+def _plain(value: Any) -> Any:
+    """A value that equals another exactly if Spark groups the two together."""
+    if isinstance(value, float):
+        return "NaN" if value != value else value
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    return value

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.errors import KeyColumnsError, StateTypeError
-from millrace.processors.convert import to_arrow
+from millrace.operators.process.convert import to_arrow, to_python
 
 Convert = Callable[[Any], Any]
 
@@ -80,7 +80,13 @@ def _moment(value: dt.datetime) -> str:
 
 def rows_to_json(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     """Rows as JSON objects."""
-    listed: list[dict[str, Any]] = rows.to_pylist()
+    try:
+        listed: list[dict[str, Any]] = rows.to_pylist()
+    except (UnicodeDecodeError, OverflowError, ValueError):
+        # Spark has text that is no UTF-8 and years that Python lacks: see `to_python`.
+        columns = [_pairs(to_python(column), column.type) for column in rows.columns]
+        names = rows.schema.names
+        listed = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     for field in rows.schema:
         convert = to_json(field.type)
         if convert is not None:
@@ -90,15 +96,41 @@ def rows_to_json(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     return listed
 
 
+def _pairs(values: list[Any], data_type: pa.DataType) -> list[Any]:
+    """Objects of `to_python` with maps as Arrow lists them: as pairs."""
+    if pa.types.is_map(data_type):
+        key, item = data_type.key_type, data_type.item_type
+        return [
+            None
+            if value is None
+            else list(
+                zip(_pairs(list(value), key), _pairs(list(value.values()), item), strict=True)
+            )
+            for value in values
+        ]
+    if pa.types.is_list(data_type):
+        inner = data_type.value_type
+        return [None if value is None else _pairs(value, inner) for value in values]
+    if pa.types.is_struct(data_type):
+        return [
+            None
+            if value is None
+            else {f.name: _pairs([value[f.name]], f.type)[0] for f in data_type}
+            for value in values
+        ]
+    return values
+
+
 def key_from_text(text: str, field: pa.Field) -> pa.Array:
     """A key column's value from a URL; of nested types, it is JSON."""
     if pa.types.is_string(field.type):
         return pa.array([text], field.type)
     if pa.types.is_nested(field.type):
         try:
-            return keys_from_json([json.loads(text)], field)
-        except json.JSONDecodeError as error:
+            given = json.loads(text)
+        except (ValueError, RecursionError) as error:
             raise _misfit(field, text, f"it is not JSON: {error}") from error
+        return keys_from_json([given], field)
     value: Any = text
     if pa.types.is_boolean(field.type):
         if text not in ("true", "false"):
@@ -117,7 +149,7 @@ def keys_from_json(values: list[Any], field: pa.Field) -> pa.Array:
     try:
         return to_arrow([_parsed(v, field.type) for v in values], field.type, field.name)
     except (StateTypeError, ValueError, TypeError, ArithmeticError, binascii.Error) as error:
-        wrong = next(v for v in values if _is_wrong(v, field))
+        wrong = next((v for v in values if _is_wrong(v, field)), values)
         raise _misfit(field, wrong, str(error)) from error
 
 

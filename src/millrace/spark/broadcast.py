@@ -15,19 +15,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from millrace.epoch import rows
 from millrace.errors import UsageError
 from millrace.ids import OperatorName
 from millrace.keygroups import Assignment
 from millrace.log.segment import HI
-from millrace.operators.aggregate import Key
-from millrace.processors.shared.broadcast import KEY, VALUE
-from millrace.processors.shared.declarations import Broadcast
-from millrace.processors.shared.session import side_column
-from millrace.spark.exchange import RowExchange, route
+from millrace.operators.operator import Column
+from millrace.operators.process.shared.broadcast import KEY, VALUE
+from millrace.operators.process.shared.declarations import Broadcast
+from millrace.spark.exchange import RowExchange, StreamColumns, route
 
 DELETED = "deleted"
 """A boolean column of this name marks entries to remove."""
@@ -47,7 +48,7 @@ class Side:
 
 
 def make_side(
-    operator: OperatorName, declaration: Broadcast, source: DataFrame, keys: Sequence[Key]
+    operator: OperatorName, declaration: Broadcast, source: DataFrame, keys: Sequence[Column]
 ) -> Side:
     """The rows of a streaming frame, keyed by some of its columns, as entries of a state."""
     where = f"broadcast={{{declaration.name!r}: ...}} of operator {operator!r}"
@@ -73,7 +74,7 @@ def _has_watermark(plan: Any) -> bool:
     return any(_has_watermark(children.apply(i)) for i in range(children.size()))
 
 
-def _key(keys: Sequence[Key], wanted: T.DataType, where: str) -> Column:
+def _key(keys: Sequence[Column], wanted: T.DataType, where: str) -> SparkColumn:
     if len(keys) == 1:
         key, given = _named(keys[0].name), keys[0].type
     else:
@@ -87,7 +88,7 @@ def _key(keys: Sequence[Key], wanted: T.DataType, where: str) -> Column:
     return key
 
 
-def _value(source: DataFrame, keys: list[str], wanted: T.DataType, where: str) -> Column:
+def _value(source: DataFrame, keys: list[str], wanted: T.DataType, where: str) -> SparkColumn:
     """The columns beside the keys: one of the state's type, or the fields of its struct."""
     fields = [f for f in source.schema.fields if f.name not in keys]
     removed = F.lit(False)
@@ -123,7 +124,7 @@ def _is_field(name: str, wanted: T.DataType) -> bool:
     return isinstance(wanted, T.StructType) and name in wanted.names
 
 
-def _named(name: str) -> Column:
+def _named(name: str) -> SparkColumn:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
@@ -141,78 +142,72 @@ def unite(source: DataFrame, sides: Sequence[Side]) -> DataFrame:
     return united
 
 
-def _nothing(name: str, data_type: T.DataType) -> Column:
+def _nothing(name: str, data_type: T.DataType) -> SparkColumn:
     return F.lit(None).cast(data_type).alias(name)
 
 
-def _any_of(sides: Sequence[Side]) -> Column:
+def _any_of(sides: Sequence[Side]) -> SparkColumn:
     present = [_named(side.column).isNotNull() for side in sides]
     return functools.reduce(operator.or_, present, F.lit(False))
 
 
 def input_of(
-    mine: Sequence[Side], every: Sequence[Side], rows: DataFrame, batch: DataFrame
+    mine: Sequence[Side], every: Sequence[Side], keyed: DataFrame, batch: DataFrame
 ) -> DataFrame:
     """What goes into an operator's exchange: its keyed rows and its broadcast rows.
 
-    `batch` is what Spark handed over, and `rows` what the steps so far have made of it. A batch
-    that is right as it is, is left as it is. Without sides of its own, it is what any other reader
+    `batch` is what Spark handed over, and `keyed` what the steps so far have made of it. A batch
+    that is right is not changed. Without sides of its own, an operator gets what any other reader
     gets.
     """
-    if rows is batch:
+    if keyed is batch:
         own = {side.column for side in mine}
         others = [side for side in every if side.column not in own]
         if not others:
             return batch
         return batch.where(~_any_of(others)).drop(*(_named(side.column) for side in others))
     if not mine:
-        return rows
-    fields = rows.schema.fields
-    keyed = rows.select("*", *(_nothing(side.column, side.type) for side in mine))
+        return keyed
+    fields = keyed.schema.fields
+    united = keyed.select("*", *(_nothing(side.column, side.type) for side in mine))
     broadcast = batch.where(_any_of(mine)).select(
         *(_nothing(f.name, f.dataType) for f in fields), *(_named(side.column) for side in mine)
     )
-    return keyed.union(broadcast)
+    return united.union(broadcast)
 
 
-def side_columns(sides: Sequence[Side]) -> list[Column]:
+def side_columns(sides: Sequence[Side]) -> list[SparkColumn]:
     """The columns of an operator's broadcast states, as its shards know them."""
-    return [_named(side.column).alias(side_column(i)) for i, side in enumerate(sides)]
+    return [_named(side.column).alias(rows.broadcast(i)) for i, side in enumerate(sides)]
 
 
-def no_side_columns(sides: Sequence[Side]) -> list[Column]:
+def no_side_columns(sides: Sequence[Side]) -> list[SparkColumn]:
     """The same columns, for rows that are not broadcast."""
-    return [_nothing(side_column(i), side.type) for i, side in enumerate(sides)]
+    return [_nothing(rows.broadcast(i), side.type) for i, side in enumerate(sides)]
 
 
 class BroadcastRouter:
     """Sends keyed rows to the shard of their key, and broadcast rows to all."""
 
     def __init__(self, sides: Sequence[Side]) -> None:
-        names = [side_column(i) for i in range(len(sides))]
+        names = [rows.broadcast(i) for i in range(len(sides))]
         self._is_side = functools.reduce(operator.or_, (F.col(n).isNotNull() for n in names))
 
     def __call__(self, df: DataFrame, assignment: Assignment) -> DataFrame:
         shards = assignment.shards
-        # Both arrays are constants: a keyed row is not to cost an array.
+        # Both arrays are constants: a keyed row must not cost an array.
         everywhere = F.array(*(F.lit(shard) for shard in range(shards)))
         copies = F.explode(F.when(self._is_side, everywhere).otherwise(F.array(F.lit(_BY_KEY))))
-        rows = df.select("*", copies.alias(_SHARD))
+        copied = df.select("*", copies.alias(_SHARD))
         by_key = route(F.col(HI), assignment)
         shard = F.when(F.col(_SHARD) == _BY_KEY, by_key).otherwise(F.col(_SHARD))
-        return rows.repartitionById(shards, shard).drop(_SHARD)
+        return copied.repartitionById(shards, shard).drop(_SHARD)
 
 
 class BroadcastExchange(RowExchange):
     """The exchange in front of a processor with broadcast state."""
 
-    def __init__(
-        self,
-        keys: Sequence[tuple[Column, T.DataType]],
-        fields: Sequence[Column],
-        event_time: Column | None,
-        sides: Sequence[Side],
-    ) -> None:
-        super().__init__(keys, fields, event_time)
+    def __init__(self, stream: StreamColumns, sides: Sequence[Side]) -> None:
+        super().__init__(stream)
         self._columns += side_columns(sides)
         self._router = BroadcastRouter(sides)

@@ -10,7 +10,7 @@ from __future__ import annotations
 def warm_up() -> None:
     """Load (or compile) the kernels that every epoch uses."""
     import millrace.spark.shard  # noqa: F401
-    from millrace.state.rehearsal import rehearse
+    from millrace.epoch.rehearsal import rehearse
 
     rehearse()
 

@@ -9,17 +9,18 @@ key and input partition, through one exchange.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from millrace.epoch import rows
 from millrace.keygroups import Assignment
 from millrace.keygroups.fingerprint import fingerprint, key_group
 from millrace.log.segment import HI, LO
-from millrace.operators.aggregate import PART, AggregateOperator, key_names
-from millrace.processors.rows import EVENT
+from millrace.operators.aggregate.operator import AggregateOperator
 from millrace.spark.template import is_bare
 
 
@@ -75,14 +76,17 @@ class AggregateExchange:
     def __init__(
         self, operator: AggregateOperator, keys: Sequence[Column], inputs: Sequence[Column]
     ) -> None:
-        names = key_names(operator)
-        self._keys = [key.alias(name) for key, name in zip(keys, names, strict=True)]
-        self._partials = operator.partial_columns(inputs)
-        typed = [(F.col(n), k.type) for n, k in zip(names, operator.keys, strict=True)]
+        self._keys = [column.alias(rows.key(i)) for i, column in enumerate(keys)]
+        self._partials = [
+            column.alias(rows.partial(i, j))
+            for i, partials in enumerate(operator.partials(inputs))
+            for j, column in enumerate(partials)
+        ]
+        typed = [(F.col(rows.key(i)), key.type) for i, key in enumerate(operator.keys)]
         hi, lo = fingerprint(typed)
         self._columns = [hi.alias(HI), lo.alias(LO), F.col("*")]
         if operator.needs_order:
-            self._columns.append(F.spark_partition_id().alias(PART))
+            self._columns.append(F.spark_partition_id().alias(rows.PART))
         self._router = _Router()
 
     def __call__(self, df: DataFrame, assignment: Assignment) -> DataFrame:
@@ -90,21 +94,31 @@ class AggregateExchange:
         return self._router(combined, assignment)
 
 
+@dataclass(frozen=True)
+class StreamColumns:
+    """What a processor gets of a stream: expressions over its columns, with their types."""
+
+    keys: Sequence[tuple[Column, T.DataType]]
+    fields: Sequence[tuple[Column, T.DataType]]
+    event_time: Column | None = None
+
+
+def keyed_columns(keys: Sequence[tuple[Column, T.DataType]]) -> list[Column]:
+    """What every row for a processor has: its fingerprint, its input partition and its key."""
+    hi, lo = fingerprint(keys)
+    routed = [hi.alias(HI), lo.alias(LO), F.spark_partition_id().alias(rows.PART)]
+    return routed + [column.alias(rows.key(i)) for i, (column, _) in enumerate(keys)]
+
+
 class RowExchange:
     """The exchange in front of a processor: whole rows, as they are."""
 
-    def __init__(
-        self,
-        keys: Sequence[tuple[Column, T.DataType]],
-        fields: Sequence[Column],
-        event_time: Column | None,
-    ) -> None:
-        hi, lo = fingerprint(keys)
-        self._columns = [hi.alias(HI), lo.alias(LO), F.spark_partition_id().alias(PART)]
-        self._columns += [column.alias(f"_k{i}") for i, (column, _) in enumerate(keys)]
-        self._columns += [column.alias(f"_c{i}") for i, column in enumerate(fields)]
-        if event_time is not None:
-            self._columns.append(F.unix_micros(event_time.cast("timestamp")).alias(EVENT))
+    def __init__(self, stream: StreamColumns) -> None:
+        self._columns = keyed_columns(stream.keys)
+        self._columns += [c.alias(rows.column(i)) for i, (c, _) in enumerate(stream.fields)]
+        if stream.event_time is not None:
+            event_us = F.unix_micros(stream.event_time.cast("timestamp"))
+            self._columns.append(event_us.alias(rows.EVENT))
         self._router: Callable[[DataFrame, Assignment], DataFrame] = _Router()
 
     def __call__(self, df: DataFrame, assignment: Assignment) -> DataFrame:

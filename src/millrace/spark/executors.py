@@ -6,18 +6,17 @@ manager that it works on. An executor's name is `executor-<id>`, with Spark's id
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
-from millrace.reconfigure.followers import Allowance, Followed, Wanted
-from millrace.reconfigure.slots import Executor
+from millrace.reconfigure.cluster import Allowance, Executor, Followed, ToFollow
 from millrace.spark import jvm
 from millrace.spark.following import follow
-from millrace.spark.shard import ShardTask
+from millrace.spark.plans import PlanCache
 
 PREFIX = "executor-"
 DRIVER = f"{PREFIX}driver"
@@ -25,17 +24,15 @@ DRIVER = f"{PREFIX}driver"
 
 
 class SparkCluster:
-    """The executors of a session: what a director directs."""
+    """The executors of a Spark session, for a director."""
 
     def __init__(
         self,
         spark: SparkSession,
-        tasks: Callable[[], Mapping[OperatorName, ShardTask]],
-        prepare: Callable[[Mapping[OperatorName, Assignment]], None],
+        plans: PlanCache,
     ) -> None:
         self._spark = spark
-        self.prepare = prepare
-        self._tasks = tasks
+        self._plans = plans
         context: Any = spark.sparkContext._jsc
         self._context = context.sc()
 
@@ -57,7 +54,7 @@ class SparkCluster:
         return bool(self._context.isLocal())
 
     def request(self, total: int) -> bool:
-        """Ask for so many executors in all; whether the cluster manager was asked."""
+        """Ask for this number of executors in all; whether the cluster manager was asked."""
         return bool(jvm.load(self._spark).Executors.request(self._context, total))
 
     def release(self, names: Sequence[str]) -> bool:
@@ -66,15 +63,20 @@ class SparkCluster:
         return bool(jvm.load(self._spark).Executors.release(self._context, ids))
 
     def follow(
-        self, version: Epoch, wanted: Wanted, allowances: Mapping[str, Allowance]
+        self, version: Epoch, to_follow: ToFollow, allowances: Mapping[str, Allowance]
     ) -> list[Followed]:
-        """One round on all executors in `wanted` at once."""
-        names = sorted(wanted)
-        where = places(self.alive(), names)
-        return follow(self._spark, where, names, self._tasks(), version, wanted, allowances)
+        """One round on all executors in `to_follow` at once."""
+        names = sorted(to_follow)
+        where = preferred_locations(self.alive(), names)
+        tasks = self._plans.tasks()
+        return follow(self._spark, where, names, tasks, version, to_follow, allowances)
+
+    def prepare(self, assignments: Mapping[OperatorName, Assignment]) -> None:
+        """Make the plans of future assignments."""
+        self._plans.prepare(assignments)
 
 
-def places(executors: Sequence[Executor], names: Sequence[str]) -> str:
+def preferred_locations(executors: Sequence[Executor], names: Sequence[str]) -> str:
     """Spark's task locations for executors by name; empty for those that are not alive."""
     hosts = {e.name: e.host for e in executors}
     if len(hosts) < 2:

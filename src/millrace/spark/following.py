@@ -1,10 +1,10 @@
 """Following in the background: a Spark job that brings key groups up to date on some executors.
 
 A round is one task per executor. A task follows as many key groups as its time and bytes allow and
-says how far it came, so an executor that also runs shards is never held for long. While epochs go
-on it also gives way to them: what it computes runs at a low priority, for a machine may have more
-executors than cores. What it leaves behind is a worker whose replicas are warm, and pages that are
-on the executor's machine.
+reports how far it came, so an executor that also runs shards is never held for long. While epochs
+go on it also gives way to them: what it computes runs at a low priority, for a machine may have
+more executors than cores. It leaves a worker whose replicas are warm, and pages that are on the
+executor's machine.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from millrace import clock
-from millrace.ids import Epoch, OperatorName
+from millrace.epoch.shard import ShardTask
+from millrace.ids import Epoch, OperatorName, table_name
 from millrace.keygroups import format_ranges, parse_ranges
-from millrace.operators.operator import table_name
-from millrace.reconfigure.followers import Allowance, Followed, Wanted
-from millrace.spark.shard import ShardTask, task_operator, told
+from millrace.reconfigure.cluster import Allowance, Followed, ToFollow
+from millrace.spark.shard import task_identity
 from millrace.spark.template import at_moment
-from millrace.state import cache
+from millrace.state.cache import ReplicaCache, process_cache
 
 SCHEMA = "executor string, operator string, groups string, version long, bytes long"
 NICENESS = 10
 CHUNK = 8
-"""Key groups that are followed between two looks at the clock."""
+"""Key groups that are followed before the clock is read again."""
 
 
 _Result = TypeVar("_Result")
@@ -42,27 +42,27 @@ _Result = TypeVar("_Result")
 
 def follow(
     spark: SparkSession,
-    places: str,
+    preferred_locations: str,
     names: Sequence[str],
     tasks: Mapping[OperatorName, ShardTask],
     version: Epoch,
-    wanted: Wanted,
+    to_follow: ToFollow,
     allowances: Mapping[str, Allowance],
 ) -> list[Followed]:
-    """One round on all executors at once; `places` are Spark's locations of those named."""
+    """One round on the executors of these names at once."""
     parts = tuple(
         _Part(
             tuple(
-                (tasks[op], format_ranges(sorted(groups))) for op, groups in wanted[name].items()
+                (tasks[op], format_ranges(sorted(groups))) for op, groups in to_follow[name].items()
             ),
             version,
             allowances[name],
         )
         for name in names
     )
-    function: Any = functools.partial(_run, parts)
+    function: Any = functools.partial(_follow_parts, parts)
     frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(function, SCHEMA)
-    rows = at_moment(frame, "null", places).collect()
+    rows = at_moment(frame, "null", preferred_locations).collect()
     return [
         Followed(
             OperatorName(row["operator"]),
@@ -82,12 +82,14 @@ class _Part:
     allowance: Allowance
 
 
-def _run(parts: tuple[_Part, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _follow_parts(
+    parts: tuple[_Part, ...], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         pass
-    # Where it really runs: a place is only a wish.
-    mine = told()
-    executor, part = mine.executor, parts[mine.shard]
+    # Where it really runs: a preferred location is only a wish.
+    me = task_identity()
+    executor, part = me.executor, parts[me.shard]
     started = clock.stopwatch()
     read = 0
     found = []
@@ -99,7 +101,9 @@ def _run(parts: tuple[_Part, ...], batches: Iterator[pa.RecordBatch]) -> Iterato
     for task, ranges in part.tasks:
         groups = parse_ranges(ranges)
         following = functools.partial(follow_here, task, part.version, groups, exhausted)
-        done, version, bytes_ = giving_way(following) if part.allowance.polite else following()
+        done, version, bytes_ = (
+            at_low_priority(following) if part.allowance.low_priority else following()
+        )
         read += bytes_
         found.append((executor, task.operator, format_ranges(sorted(done)), version, bytes_))
     if not found:
@@ -110,7 +114,7 @@ def _run(parts: tuple[_Part, ...], batches: Iterator[pa.RecordBatch]) -> Iterato
     yield pa.RecordBatch.from_arrays(columns, names)
 
 
-def giving_way(function: Callable[[], _Result]) -> _Result:
+def at_low_priority(function: Callable[[], _Result]) -> _Result:
     """Call a function in a thread of low priority.
 
     Linux has a priority per thread, and does not let a process raise it again: a thread of its own
@@ -127,17 +131,20 @@ def giving_way(function: Callable[[], _Result]) -> _Result:
 
 
 def follow_here(
-    task: ShardTask, version: Epoch, groups: Any, exhausted: Callable[[int], bool]
+    task: ShardTask,
+    version: Epoch,
+    groups: Any,
+    exhausted: Callable[[int], bool],
+    cache: ReplicaCache = process_cache,
 ) -> tuple[list[int], Epoch, int]:
-    """Follow key groups in this process until it is enough; what was followed, how far, how much.
+    """Follow key groups here until exhausted; returns which, up to which version, and their bytes.
 
     What was followed before is brought up to date in one go, which is cheap; what is new comes in
     chunks, and at least one of them, so that a round always comes further.
     """
-    held = cache.Cache(task.location, task.query, task.key_groups, version, at_least=True)
+    held = cache.at(task.location, task.query, task.key_groups, version, at_least=True)
     names = {
-        table_name(task.operator, table): layout
-        for table, layout in task_operator(task).tables.items()
+        table_name(task.operator, table): layout for table, layout in task.load().tables.items()
     }
     known = set.intersection(*(held.holds(name) for name in names))
     old = np.asarray([g for g in groups if g in known], np.int64)
@@ -150,9 +157,9 @@ def follow_here(
         if not len(chunk):
             continue
         for name, layout in names.items():
-            wanted = every if layout.everywhere else chunk
-            replica = held.replica(name, layout.schema, layout.owned, wanted)
-            replica.touch(wanted)
+            groups_here = every if layout.everywhere else chunk
+            replica = held.replica(name, layout.schema, layout.owned, groups_here)
+            replica.touch(groups_here)
             if chunk is not old:
                 read += replica.bytes_of(chunk)
         done += chunk.tolist()

@@ -26,8 +26,8 @@ def with_heartbeat(source: DataFrame) -> DataFrame:
     return source.unionByName(nothing)
 
 
-def go_on_beating(store: Store) -> None:
-    """Have a query's heartbeat go on from where it is, whatever the clock says; before its start.
+def continue_heartbeat(store: Store) -> None:
+    """Let a query's heartbeat continue from where it is, whatever the clock says; before its start.
 
     Spark's rate source counts the seconds since its first start, by the wall clock. If that was set
     back, a query that is started again would plan a batch that ends before it begins. Spark fails

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import zipfile
 from importlib import resources
 from typing import Any
@@ -43,8 +42,8 @@ def _install(spark: SparkSession) -> None:
         for name in SOURCES
     }
     digest = hashlib.sha256("".join(sources.values()).encode()).hexdigest()[:12]
-    folder = tempfile.mkdtemp(prefix="millrace-")
-    jar = os.path.join(folder, f"millrace-{digest}.jar")
+    # Spark removes this folder when the application ends.
+    jar = os.path.join(str(spark.sparkContext._temp_dir), f"millrace-{digest}.jar")
     with zipfile.ZipFile(jar, "w") as archive:
         for source in sources.values():
             for name, code in _compile(spark, source).items():

@@ -100,7 +100,7 @@ class Pipeline:
                 raise DuplicateNameError(
                     f"two operators are called {operator.name!r}. Give each a name of its own: it "
                     "identifies the operator's state. If they are meant to be one, keep its stream "
-                    "in a variable and go on from there twice."
+                    "in a variable and build both branches from it."
                 )
             self.steps.append(point.step)
             self.outputs[operator.name] = point.outputs
@@ -108,7 +108,7 @@ class Pipeline:
             self._collect(following)
 
     def forget_plans(self) -> None:
-        """Plan anew: batches come from another session."""
+        """Drop the plans: batches come from another session from now on."""
         self._picks.clear()
 
     def over(self, df: DataFrame, moment: str, plan_operator: PlanOperator) -> Flow:

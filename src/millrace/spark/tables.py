@@ -7,10 +7,10 @@ same.
 With the option `pushFilters`, a filter that gives the key leaves only the key groups, pages and
 rows of those keys. It has to be asked for: Spark 4.3 keeps the reader of a Python source with the
 DataFrame that was loaded, so a DataFrame that was filtered once would stay filtered if it is used
-again without a filter. Whoever asks for it loads the DataFrame anew for every query.
+again without a filter. With it, load the DataFrame again for every query.
 
-A stream's offset is an epoch. From 0 it begins with the whole state as of the first batch's epoch,
-and goes on with the rows that every epoch after it changed.
+A stream's offset is an epoch. From 0 it starts with the whole state as of the first batch's epoch,
+and continues with the rows that every later epoch changed.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from millrace.errors import StateTypeError, UsageError
-from millrace.ids import Epoch
+from millrace.ids import Epoch, table_name
 from millrace.keygroups import format_ranges, groups_of, parse_ranges
 from millrace.log import Journal, open_store
 from millrace.operators.operator import MAIN
-from millrace.processors.convert import to_arrow
+from millrace.operators.process.convert import to_arrow
 from millrace.reading.changes import CHANGE, EPOCH, UPSERT
 from millrace.reading.epochs import epoch_of_batch, no_epoch_yet
 from millrace.reading.reader import Reader, open_location
@@ -71,7 +71,7 @@ _NAMES = (
 
 @dataclass(frozen=True)
 class Options:
-    """What a read was told, checked."""
+    """The options of a read, checked."""
 
     path: str
     operator: str | None
@@ -206,15 +206,15 @@ def _table(reader: Reader, options: Options) -> StateTable:
     # Raises for an operator or a state that is not there.
     reader.schema(options.operator, state=options.state)
     snapshot = reader.snapshot
-    name = snapshot.described(options.operator).name
+    name = snapshot.description(options.operator).name
     return tables(snapshot, name)[options.state or MAIN]
 
 
 def _ranges(reader: Reader, options: Options, groups: Sequence[int]) -> list[str]:
     """Key groups in as many parts as wanted; else as the operator has shards."""
     snapshot = reader.snapshot
-    operator = snapshot.described(options.operator).name
-    assignment = snapshot.trail.operator(operator).assignment
+    operator = snapshot.description(options.operator).name
+    assignment = snapshot.trail.operator(table_name(operator)).assignment
     wanted = options.partitions or (assignment.shards if assignment is not None else 1)
     parts = np.array_split(np.asarray(groups, np.int64), min(wanted, max(len(groups), 1)))
     return [format_ranges(part.tolist()) for part in parts if len(part)]
@@ -319,7 +319,7 @@ def _wanted_keys(filters: Iterable[Filter], table: StateTable) -> pa.Table | Non
         return None
     rows = list(dict.fromkeys(itertools.product(*(values[name] for name in table.keys))))
     columns = {}
-    for i, field in enumerate(table.described.key_schema):
+    for i, field in enumerate(table.description.key_schema):
         try:
             columns[field.name] = to_arrow([row[i] for row in rows], field.type, field.name)
         except StateTypeError:

@@ -36,21 +36,27 @@ class PlanTemplate:
                 "This is a bug in Millrace; nothing was committed."
             )
 
-    def over(self, batch: DataFrame, moment: str, places: str) -> DataFrame:
-        """The output over another batch, at a moment, preferably at some places."""
+    def over(self, batch: DataFrame, moment: str, preferred_locations: str) -> DataFrame:
+        """The output over another batch, at a moment, where Spark prefers to run it."""
         plan: Any = batch._jdf.queryExecution().analyzed()
         rows = self._java.run(self._plan, plan.rdd())
-        return _bound(batch, rows, self._schema, moment, places)
+        return _bound(batch, rows, self._schema, moment, preferred_locations)
 
 
-def at_moment(output: DataFrame, moment: str, places: str) -> DataFrame:
-    """A frame whose tasks know a moment, and run at some places if they can."""
+def at_moment(output: DataFrame, moment: str, preferred_locations: str) -> DataFrame:
+    """A frame whose tasks know a moment, and run at the preferred locations if they can."""
     frame: Any = output._jdf
-    return _bound(output, frame.queryExecution().toRdd(), frame.schema(), moment, places)
+    return _bound(
+        output, frame.queryExecution().toRdd(), frame.schema(), moment, preferred_locations
+    )
 
 
-def _bound(frame: DataFrame, rows: Any, schema: Any, moment: str, places: str) -> DataFrame:
-    bound = jvm.load(frame.sparkSession).MomentRdd(rows, MOMENT_PROPERTY, moment, places)
+def _bound(
+    frame: DataFrame, rows: Any, schema: Any, moment: str, preferred_locations: str
+) -> DataFrame:
+    bound = jvm.load(frame.sparkSession).MomentRdd(
+        rows, MOMENT_PROPERTY, moment, preferred_locations
+    )
     return _bare(frame, bound, schema)
 
 
@@ -69,7 +75,7 @@ class KeptFrame:
         self.frame = _bare(frame, self._rows, frame._jdf.schema())
 
     def release(self) -> None:
-        """Forget the rows; who runs the frame after this computes them anew."""
+        """Forget the rows; running the frame after this computes them again."""
         self._rows.unpersist(False)
 
 
@@ -82,7 +88,7 @@ def is_bare(batch: DataFrame) -> bool:
 def rows_of(frame: DataFrame) -> Any:
     """The rows of a frame, in Spark's own form. Those of a bare one need no planning."""
     java: Any = frame._jdf
-    # A frame's own rows would be computed anew; those that it has cached are found by planning.
+    # A frame's own rows would be computed again; planning finds those that it has cached.
     if is_bare(frame) and not java.storageLevel().isValid():
         return java.queryExecution().analyzed().rdd()
     return java.queryExecution().toRdd()

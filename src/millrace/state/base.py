@@ -1,7 +1,7 @@
 """The base: per key group, rows sorted by fingerprint in a mapped page, and how to find one.
 
-A radix directory over the bits below the key group tells, for about every eight rows, where they
-begin; fingerprints are uniform, so a look-up reads one directory entry and a cache line or two of
+A radix directory over the bits below the key group says, for about every eight rows, where they
+begin. Fingerprints are uniform, so a look-up reads one directory entry and a cache line or two of
 `hi`. The directory is built from the page when the key group is first touched, and is small: four
 bytes for eight rows.
 """
@@ -9,55 +9,71 @@ bytes for eight rows.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from millrace.state._jit import kernel, load_u32, load_u64
+from millrace.arrays import RecordArray, UInt32Array, UInt64Array
+from millrace.jit import inlined, kernel, load_u32, word_at
+from millrace.state.addresses import DELETED_BIT, ROW_BITS
+from millrace.state.index import newest
 
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
+ROWS_PER_ENTRY = 8
+"""A directory has an entry for at most this many rows on average, and for at least half of them."""
+WALK_ROWS = 16
+"""So few rows are compared one after the other; more are halved first."""
+
+HASH_BITS = np.uint64(64)
+"""Of `hi`, from which a key group and a directory's entry are taken."""
+_ENTRY_BYTES = np.uint64(4)
+
+
+BASE = np.dtype(
+    [
+        ("rows", np.uint64),  # how many there are
+        ("chunk", np.uint64),
+        ("first_row", np.uint64),  # in the chunk
+        ("hi", np.uint64),  # a pointer to the first row's `hi`
+        ("lo", np.uint64),
+        ("directory", np.uint64),  # a pointer to its first entry
+        ("shift", np.uint64),  # of the bits below the key group, to get the directory's entry
+    ],
+    align=True,
+)
+"""Where a key group's base is, as kernels see it."""
 
 
 class BaseTable:
-    """Where each key group's base rows are."""
+    """The bases of all key groups."""
 
     def __init__(self, key_groups: int) -> None:
-        self._group_bits = key_groups.bit_length() - 1
-        self.chunks: Int64Array = np.zeros(key_groups, np.int64)
-        self.first_rows: Int64Array = np.zeros(key_groups, np.int64)
-        self.rows: Int64Array = np.zeros(key_groups, np.int64)
-        self.hi_pointers: UInt64Array = np.zeros(key_groups, np.uint64)
-        self.lo_pointers: UInt64Array = np.zeros(key_groups, np.uint64)
-        self.directories: list[npt.NDArray[np.uint32] | None] = [None] * key_groups
-        self.directory_pointers: UInt64Array = np.zeros(key_groups, np.uint64)
-        self.directory_shifts: UInt64Array = np.zeros(key_groups, np.uint64)
+        self._group_bits = np.uint64(key_groups.bit_length() - 1)
+        self._directories: list[UInt32Array | None] = [None] * key_groups
+        self.bases: RecordArray = np.zeros(key_groups, BASE)
 
     def set(self, group: int, chunk: int, first_row: int, hi: UInt64Array, lo: UInt64Array) -> None:
         """`hi` and `lo` are views of the page; the caller keeps the page alive."""
         rows = len(hi)
-        bits = max(rows // 8, 1).bit_length()
-        directory = _directory(hi, np.uint64(self._group_bits), np.uint64(64 - bits))
-        self.chunks[group] = chunk
-        self.first_rows[group] = first_row
-        self.rows[group] = rows
-        self.hi_pointers[group] = hi.ctypes.data
-        self.lo_pointers[group] = lo.ctypes.data
-        self.directories[group] = directory
-        self.directory_pointers[group] = directory.ctypes.data
-        self.directory_shifts[group] = 64 - bits
+        shift = HASH_BITS - np.uint64(max(rows // ROWS_PER_ENTRY, 1).bit_length())
+        directory = _directory(hi, self._group_bits, shift)
+        pointers = hi.ctypes.data, lo.ctypes.data, directory.ctypes.data
+        self.bases[group] = (rows, chunk, first_row, *pointers, shift)
+        self._directories[group] = directory
 
     def drop(self, group: int) -> None:
-        self.rows[group] = 0
-        self.chunks[group] = 0
-        self.directories[group] = None
+        self.bases[group] = 0
+        self._directories[group] = None
+
+    def slice(self, group: int) -> tuple[int, int, int]:
+        """Where the base of a key group is: chunk, first row, number of rows."""
+        base = self.bases[group]
+        return int(base["chunk"]), int(base["first_row"]), int(base["rows"])
 
     @property
     def bytes(self) -> int:
-        return sum(d.nbytes for d in self.directories if d is not None)
+        return sum(d.nbytes for d in self._directories if d is not None)
 
 
 @kernel
-def _directory(hi: UInt64Array, group_bits: np.uint64, shift: np.uint64) -> npt.NDArray[np.uint32]:
-    buckets = np.int64(1) << np.int64(np.uint64(64) - shift)
+def _directory(hi: UInt64Array, group_bits: np.uint64, shift: np.uint64) -> UInt32Array:
+    buckets = np.int64(1) << np.int64(HASH_BITS - shift)
     directory = np.empty(buckets + 1, np.uint32)
     row = 0
     for bucket in range(buckets):
@@ -68,70 +84,71 @@ def _directory(hi: UInt64Array, group_bits: np.uint64, shift: np.uint64) -> npt.
     return directory
 
 
+@inlined
+def at_or_after(base: np.void, group_bits: np.uint64, hi: np.uint64, lo: np.uint64) -> np.uint64:
+    """The first row of a base whose fingerprint is not below this one; it may be the end."""
+    entry = base["directory"] + ((hi << group_bits) >> base["shift"]) * _ENTRY_BYTES
+    row = np.uint64(load_u32(entry))
+    end = np.uint64(load_u32(entry + _ENTRY_BYTES))
+    # Entries of one collection have almost the same fingerprint: buckets can be large.
+    while end - row > np.uint64(WALK_ROWS):
+        middle = (row + end) >> np.uint64(1)
+        there = word_at(base["hi"], middle)
+        if there < hi or (there == hi and word_at(base["lo"], middle) < lo):
+            row = middle + np.uint64(1)
+        else:
+            end = middle
+    while row < end:
+        there = word_at(base["hi"], row)
+        if there > hi or (there == hi and word_at(base["lo"], row) >= lo):
+            break
+        row += np.uint64(1)
+    return row
+
+
+@inlined
+def base_address(base: np.void, row: np.uint64) -> np.uint64:
+    """The address of a row of a base."""
+    return np.uint64((base["chunk"] << np.uint64(ROW_BITS)) | (base["first_row"] + row))
+
+
+@inlined
+def _find_in_base(base: np.void, group_bits: np.uint64, hi: np.uint64, lo: np.uint64) -> np.uint64:
+    """The address of a fingerprint's row; 0 if the base has none."""
+    if base["rows"] == 0:
+        return np.uint64(0)
+    row = at_or_after(base, group_bits, hi, lo)
+    if row == base["rows"] or word_at(base["hi"], row) != hi or word_at(base["lo"], row) != lo:
+        return np.uint64(0)
+    return base_address(base, row)
+
+
 @kernel
 def find(
-    hi: UInt64Array,
-    lo: UInt64Array,
-    shift: np.uint64,
-    index_pointers: UInt64Array,
-    index_masks: UInt64Array,
-    base_rows: Int64Array,
-    base_chunks: Int64Array,
-    base_first: Int64Array,
-    base_hi: UInt64Array,
-    base_lo: UInt64Array,
-    directory_pointers: UInt64Array,
-    directory_shifts: UInt64Array,
+    hi: UInt64Array, lo: UInt64Array, shift: np.uint64, tables: RecordArray, bases: RecordArray
 ) -> UInt64Array:
     """The address of each fingerprint's row: delta first, then base; 0 where there is none."""
-    n = len(hi)
-    out = np.zeros(n, np.uint64)
-    group_bits = np.uint64(64) - shift
-    word = np.uint64(8)
-    for i in range(n):
+    out = np.zeros(len(hi), np.uint64)
+    group_bits = HASH_BITS - shift
+    for i in range(len(hi)):
         group = np.int64(hi[i] >> shift)
-        table = index_pointers[group]
-        if table != 0:
-            mask = index_masks[group]
-            slot = lo[i] & mask
-            address = np.uint64(0)
-            while True:
-                at = table + slot * np.uint64(24)
-                address = load_u64(at + word + word)
-                if address == 0:
-                    break
-                if load_u64(at + word) == lo[i] and load_u64(at) == hi[i]:
-                    break
-                slot = (slot + np.uint64(1)) & mask
-            if address != 0:
-                if address >> np.uint64(63) == 0:
-                    out[i] = address
-                continue
-        if base_rows[group] != 0:
-            bucket = (hi[i] << group_bits) >> directory_shifts[group]
-            entry = directory_pointers[group] + bucket * np.uint64(4)
-            row = np.int64(load_u32(entry))
-            last = np.int64(load_u32(entry + np.uint64(4)))
-            # Entries of one collection have almost the same fingerprint: buckets can be large.
-            while last - row > 16:
-                middle = (row + last) // 2
-                there = load_u64(base_hi[group] + np.uint64(middle) * word)
-                if there < hi[i] or (
-                    there == hi[i] and load_u64(base_lo[group] + np.uint64(middle) * word) < lo[i]
-                ):
-                    row = middle + 1
-                else:
-                    last = middle + 1
-            while row < last:
-                there = load_u64(base_hi[group] + np.uint64(row) * word)
-                if there > hi[i]:
-                    break
-                if there == hi[i] and load_u64(base_lo[group] + np.uint64(row) * word) == lo[i]:
-                    out[i] = (np.uint64(base_chunks[group]) << np.uint64(40)) | np.uint64(
-                        base_first[group] + row
-                    )
-                    break
-                row += 1
+        address = newest(tables[group], hi[i], lo[i])
+        if address == 0:
+            out[i] = _find_in_base(bases[group], group_bits, hi[i], lo[i])
+        elif address & DELETED_BIT == 0:
+            out[i] = address
+    return out
+
+
+@kernel
+def find_in_bases(
+    hi: UInt64Array, lo: UInt64Array, shift: np.uint64, bases: RecordArray
+) -> UInt64Array:
+    """The address of each fingerprint's row in its base, whatever came later."""
+    out = np.empty(len(hi), np.uint64)
+    group_bits = HASH_BITS - shift
+    for i in range(len(hi)):
+        out[i] = _find_in_base(bases[np.int64(hi[i] >> shift)], group_bits, hi[i], lo[i])
     return out
 
 
@@ -143,9 +160,8 @@ def merge_addresses(
     hi: UInt64Array,
     lo: UInt64Array,
     address: UInt64Array,
-    keep_deleted: bool,
 ) -> UInt64Array:
-    """Sorted base + sorted delta -> addresses of the merged rows; the delta wins."""
+    """Sorted base + sorted delta -> addresses of the rows that remain; the delta wins."""
     n = len(base_hi)
     m = len(hi)
     out = np.empty(n + m, np.uint64)
@@ -162,7 +178,7 @@ def merge_addresses(
             continue
         if i < n and base_hi[i] == hi[j] and base_lo[i] == lo[j]:
             i += 1
-        if keep_deleted or address[j] >> np.uint64(63) == 0:
+        if address[j] & DELETED_BIT == 0:
             out[k] = address[j]
             k += 1
         j += 1

@@ -1,16 +1,16 @@
 """When to merge deltas into a base, and small deltas into a run. Pure.
 
-Writing a key group's base anew costs its rows; it saves replaying its delta. Merging a key group
+Writing a new base for a key group costs its rows; it saves replaying its delta. Merging a key group
 when the delta rows logged since its base are `MERGE_RATIO` times the base's adds 1/2.25 = 0.44 of
 what the deltas themselves write, whatever the size of the state.
 
 Key groups that are filled together would reach that ratio together, and all merges would come at
 once. So what is bounded is the log of all key groups of a shard together: when it is longer than it
 would be if their merges were spread evenly, which is half of the ratio (a key group's log is
-between nothing and the ratio, evenly), those with the longest log for their base are merged. They
-get out of step by that in the first cycle, are merged one after the other ever after, each at about
-the ratio, and the log is never longer than at steady state. Until they are out of step they are
-merged earlier, and more often; but only after a time without merges that makes up for it.
+between nothing and the ratio, evenly), those with the longest log for their base are merged. This
+puts them out of step in the first cycle. From then on they are merged one after the other, each at
+about the ratio, and the log is never longer than at steady state. Until they are out of step they
+are merged earlier and more often, but only after a time without merges that makes up for it.
 
 A row counts as a row, whether a delta or a base holds it: both have the same columns.
 
@@ -29,11 +29,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from millrace.arrays import Int64Array
 
 MERGE_RATIO = 2.25
 BACKLOG = 2.5
-"""One epoch merges at most so many times what an average one has to."""
+"""One epoch merges at most this many times what an average one has to."""
 LOG_PIECES = 512
 """Deltas of a shard's key groups that are left as they are, however small."""
 RUN_PIECES = 32
@@ -42,8 +43,6 @@ RUN_ROWS = 8192
 
 INDEX_ROW_BYTES = 64
 """What a row adds to the index: 24 bytes a slot, of which 5/16 to 5/8 are taken."""
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def plan_merges(load: GroupLoad, changed_rows: int, index_budget: int) -> Int64A
 
 
 def has_many_pieces(pieces: int) -> bool:
-    """Whether a log of so many deltas and runs may need another run at all."""
+    """Whether a log of this many deltas and runs may need another run at all."""
     return pieces >= LOG_PIECES
 
 

@@ -3,7 +3,7 @@
 A Map's entry, a Set's member or a timer is a row of its own, so changing one writes one. To read a
 whole collection, its rows must be found by owner. In the base they are neighbours, because an
 entry's fingerprint begins with its owner's (`entry_fingerprint`). In the delta, each owner has a
-chain through its rows, newest first; whether a row still counts, the delta index tells.
+chain through its rows, newest first; the delta index says whether a row still counts.
 
 Known rough edge: a row that was overwritten stays in its chain until its key group is merged or
 its deltas become a run.
@@ -12,35 +12,32 @@ its deltas become a run.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from millrace.state._jit import kernel, load_u32, load_u64, store_u64
-from millrace.state.base import BaseTable
-from millrace.state.columns import ROW_BITS, ROW_MASK, ColumnStore, Pointers
-from millrace.state.index import DeltaIndex
-
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
-
-OWNER_HI, OWNER_LO = "_owner_hi", "_owner_lo"
-OWNER_FIELDS = (
-    pa.field(OWNER_HI, pa.uint64(), nullable=False),
-    pa.field(OWNER_LO, pa.uint64(), nullable=False),
-)
+from millrace.arrays import Int64Array, RecordArray, UInt64Array
+from millrace.jit import WORD, kernel, store_u64, word_at
+from millrace.log.segment import HI, LO, OWNER_HI, OWNER_LO
+from millrace.state.addresses import DELETED_BIT, ROW_BITS, ROW_MASK
+from millrace.state.base import HASH_BITS, BaseTable, at_or_after, base_address
+from millrace.state.columns import ColumnStore
+from millrace.state.gathering import Pointers
+from millrace.state.index import DeltaIndex, newest, put
 
 ENTRY_BITS = 24
-"""So many low bits of an entry's `hi` come from the entry; the rest are its owner's."""
+"""The low bits of an entry's `hi` that come from the entry; the rest are its owner's."""
 
-ENTRY_MASK = (1 << ENTRY_BITS) - 1
+ENTRY_MASK = np.uint64((1 << ENTRY_BITS) - 1)
 
 
 def entry_fingerprint(
     owner_hi: UInt64Array, entry_hi: UInt64Array, entry_lo: UInt64Array
 ) -> tuple[UInt64Array, UInt64Array]:
     """The fingerprint of an entry, given its owner's and 128 bits that identify both."""
-    low = np.uint64(ENTRY_MASK)
-    return (owner_hi & ~low) | (entry_hi & low), entry_lo
+    return (owner_hi & ~ENTRY_MASK) | (entry_hi & ENTRY_MASK), entry_lo
+
+
+Entries = tuple[UInt64Array, UInt64Array, UInt64Array, UInt64Array, UInt64Array]
+"""Per chunk, pointers to columns: hi, lo, the owner's hi and lo, and `previous`, the address of the
+next older row of the same owner; 0 ends the chain."""
 
 
 class OwnerIndex:
@@ -57,25 +54,21 @@ class OwnerIndex:
         """Room for the chains through a chunk's rows."""
         if chunk not in self._previous:
             array = self._previous[chunk] = np.zeros(rows, np.uint64)
-            self._previous_pointers.set_address(chunk, array.ctypes.data)
+            self._previous_pointers.set_pointer(chunk, array.ctypes.data)
 
     def close_chunk(self, chunk: int) -> None:
         if self._previous.pop(chunk, None) is not None:
-            self._previous_pointers.set_address(chunk, 0)
+            self._previous_pointers.set_pointer(chunk, 0)
 
     def add(self, addresses: UInt64Array, groups: Int64Array, counts: Int64Array) -> None:
         """Put rows at the head of their owners' chains."""
         self._heads.reserve(groups, counts)
-        _chain(
-            addresses,
-            self._columns.values(OWNER_HI),
-            self._columns.values(OWNER_LO),
-            self._previous_pointers.array,
-            self._shift,
-            self._heads.pointers,
-            self._heads.masks,
-            self._heads.counts,
-        )
+        _chain(addresses, self._entries(), self._shift, self._heads.tables)
+
+    def _entries(self) -> Entries:
+        names = (HI, LO, OWNER_HI, OWNER_LO)
+        hi, lo, owner_hi, owner_lo = (self._columns.values(name) for name in names)
+        return hi, lo, owner_hi, owner_lo, self._previous_pointers.array
 
     def drop(self, group: int) -> None:
         self._heads.drop(group)
@@ -85,165 +78,80 @@ class OwnerIndex:
         return self._heads.bytes + sum(array.nbytes for array in self._previous.values())
 
     def scan(
-        self, hi: UInt64Array, lo: UInt64Array, index: DeltaIndex, base: BaseTable
+        self, hi: UInt64Array, lo: UInt64Array, index: DeltaIndex, bases: BaseTable
     ) -> tuple[UInt64Array, Int64Array]:
         """Addresses of all live rows of each owner, and where each owner's begin."""
-        columns = self._columns
-        arguments = (
-            hi,
-            lo,
-            self._shift,
-            index.pointers,
-            index.masks,
-            self._heads.pointers,
-            self._heads.masks,
-            self._previous_pointers.array,
-            columns.values("_hi"),
-            columns.values("_lo"),
-            columns.values(OWNER_HI),
-            columns.values(OWNER_LO),
-            base.rows,
-            base.chunks,
-            base.first_rows,
-            base.hi_pointers,
-            base.directory_pointers,
-            base.directory_shifts,
-        )
+        owners = (hi, lo)
+        tables = (index.tables, self._heads.tables, bases.bases)
+        entries = self._entries()
         offsets = np.zeros(len(hi) + 1, np.int64)
-        _scan(*arguments, offsets, np.empty(0, np.uint64), True)
+        _scan(owners, self._shift, tables, entries, offsets, np.empty(0, np.uint64), True)
         addresses = np.empty(int(offsets[-1]), np.uint64)
-        _scan(*arguments, offsets, addresses, False)
+        _scan(owners, self._shift, tables, entries, offsets, addresses, False)
         return addresses, offsets
 
 
 @kernel
-def _chain(
-    addresses: UInt64Array,
-    owner_hi: UInt64Array,
-    owner_lo: UInt64Array,
-    previous: UInt64Array,
-    shift: np.uint64,
-    pointers: UInt64Array,
-    masks: UInt64Array,
-    counts: Int64Array,
-) -> None:
-    word = np.uint64(8)
-    bare = np.uint64((1 << 63) - 1)
+def _chain(addresses: UInt64Array, entries: Entries, shift: np.uint64, heads: RecordArray) -> None:
+    _, _, owner_hi, owner_lo, previous = entries
     for i in range(len(addresses)):
-        address = addresses[i] & bare
+        address = addresses[i] & ~DELETED_BIT
         chunk = np.int64(address >> np.uint64(ROW_BITS))
-        row = address & np.uint64(ROW_MASK)
-        hi = load_u64(owner_hi[chunk] + row * word)
-        lo = load_u64(owner_lo[chunk] + row * word)
-        group = np.int64(hi >> shift)
-        mask = masks[group]
-        slot = lo & mask
-        while True:
-            at = pointers[group] + slot * np.uint64(24)
-            head = load_u64(at + word + word)
-            if head == 0:
-                store_u64(at, hi)
-                store_u64(at + word, lo)
-                counts[group] += 1
-            if head == 0 or (load_u64(at + word) == lo and load_u64(at) == hi):
-                store_u64(previous[chunk] + row * word, head)
-                store_u64(at + word + word, address)
-                break
-            slot = (slot + np.uint64(1)) & mask
-
-
-@kernel
-def _newest(
-    hi: np.uint64, lo: np.uint64, group: np.int64, pointers: UInt64Array, masks: UInt64Array
-) -> np.uint64:
-    """The delta index's address of a fingerprint, with its deleted bit; 0 if it is not there."""
-    word = np.uint64(8)
-    table = pointers[group]
-    if table == 0:
-        return np.uint64(0)
-    mask = masks[group]
-    slot = lo & mask
-    while True:
-        at = table + slot * np.uint64(24)
-        address = load_u64(at + word + word)
-        if address == 0 or (load_u64(at + word) == lo and load_u64(at) == hi):
-            return np.uint64(address)
-        slot = (slot + np.uint64(1)) & mask
+        row = address & ROW_MASK
+        hi = word_at(owner_hi[chunk], row)
+        lo = word_at(owner_lo[chunk], row)
+        head = put(heads[np.int64(hi >> shift)], hi, lo, address)
+        store_u64(previous[chunk] + row * WORD, head)
 
 
 @kernel
 def _scan(
-    owners_hi: UInt64Array,
-    owners_lo: UInt64Array,
+    owners: tuple[UInt64Array, UInt64Array],
     shift: np.uint64,
-    index_pointers: UInt64Array,
-    index_masks: UInt64Array,
-    head_pointers: UInt64Array,
-    head_masks: UInt64Array,
-    previous: UInt64Array,
-    hi_pointers: UInt64Array,
-    lo_pointers: UInt64Array,
-    owner_hi: UInt64Array,
-    owner_lo: UInt64Array,
-    base_rows: Int64Array,
-    base_chunks: Int64Array,
-    base_first: Int64Array,
-    base_hi: UInt64Array,
-    directory_pointers: UInt64Array,
-    directory_shifts: UInt64Array,
+    tables: tuple[RecordArray, RecordArray, RecordArray],
+    entries: Entries,
     offsets: Int64Array,
     out: UInt64Array,
     counting: bool,
 ) -> None:
     """Two passes: one counts into `offsets`, one fills `out`."""
-    word = np.uint64(8)
-    group_bits = np.uint64(64) - shift
-    low = np.uint64(ENTRY_MASK)
+    owners_hi, owners_lo = owners
+    index, heads, bases = tables
+    entries_hi, entries_lo, owner_hi, owner_lo, previous = entries
+    group_bits = HASH_BITS - shift
     for i in range(len(owners_hi)):
         n = offsets[i]
         hi = owners_hi[i]
         lo = owners_lo[i]
         group = np.int64(hi >> shift)
-        if base_rows[group] != 0:
-            first = hi & ~low
-            last = hi | low
-            chunk = base_chunks[group]
-            bucket = (first << group_bits) >> directory_shifts[group]
-            entry = directory_pointers[group] + bucket * np.uint64(4)
-            row = np.int64(load_u32(entry))
-            end = np.int64(load_u32(entry + np.uint64(4)))
-            while end - row > 16:
-                middle = (row + end) // 2
-                if load_u64(base_hi[group] + np.uint64(middle) * word) < first:
-                    row = middle + 1
-                else:
-                    end = middle
-            while row < base_rows[group]:
-                there = load_u64(base_hi[group] + np.uint64(row) * word)
-                if there > last:
+        table = index[group]
+        base = bases[group]
+        if base["rows"] != 0:
+            chunk = np.int64(base["chunk"])
+            row = at_or_after(base, group_bits, hi & ~ENTRY_MASK, np.uint64(0))
+            while row < base["rows"]:
+                entry_hi = word_at(base["hi"], row)
+                if entry_hi > hi | ENTRY_MASK:
                     break
-                if there >= first:
-                    at = np.uint64(base_first[group] + row)
-                    if (
-                        load_u64(owner_lo[chunk] + at * word) == lo
-                        and load_u64(owner_hi[chunk] + at * word) == hi
-                    ):
-                        entry_lo = load_u64(lo_pointers[chunk] + at * word)
-                        if _newest(there, entry_lo, group, index_pointers, index_masks) == 0:
-                            if not counting:
-                                out[n] = (np.uint64(chunk) << np.uint64(ROW_BITS)) | at
-                            n += 1
-                row += 1
-        address = _newest(hi, lo, group, head_pointers, head_masks)
+                at = base["first_row"] + row
+                if (
+                    word_at(owner_lo[chunk], at) == lo
+                    and word_at(owner_hi[chunk], at) == hi
+                    and newest(table, entry_hi, word_at(base["lo"], row)) == 0
+                ):
+                    if not counting:
+                        out[n] = base_address(base, row)
+                    n += 1
+                row += np.uint64(1)
+        address = newest(heads[group], hi, lo)
         while address != 0:
             chunk = np.int64(address >> np.uint64(ROW_BITS))
-            at = address & np.uint64(ROW_MASK)
-            entry_hi = load_u64(hi_pointers[chunk] + at * word)
-            entry_lo = load_u64(lo_pointers[chunk] + at * word)
-            if _newest(entry_hi, entry_lo, group, index_pointers, index_masks) == address:
+            row = address & ROW_MASK
+            entry_hi = word_at(entries_hi[chunk], row)
+            if newest(table, entry_hi, word_at(entries_lo[chunk], row)) == address:
                 if not counting:
                     out[n] = address
                 n += 1
-            address = load_u64(previous[chunk] + at * word)
+            address = word_at(previous[chunk], row)
         if counting:
             offsets[i + 1] = n

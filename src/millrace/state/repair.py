@@ -1,11 +1,11 @@
-"""Damaged segments, made anew from what came before them.
+"""Damaged segments, computed again from what came before them.
 
 A segment's bases and runs repeat what older sections say: as long as the epoch before the segment
 is retained and whole, they can be computed again. Its deltas cannot, nor can the first rows of a
 key group: nothing but the source has them. So a page of a delta that is damaged stays damaged.
 
 Invariant: a file is replaced only by one that has every checksum of its manifest. A repair that
-cannot be told from the original is the only one there is, and it is right for all epochs at once.
+cannot be distinguished from the original is the only kind there is, and it is right for all epochs.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.arrays import Int64Array
 from millrace.errors import CorruptSegmentError, MillraceError, MissingFileError, StoreError
-from millrace.ids import Epoch, OperatorName, Shard
+from millrace.ids import Epoch, Shard, TableName
 from millrace.keygroups import Assignment, parse_ranges
 from millrace.log import Journal, Trail
 from millrace.log.segment import (
@@ -36,7 +36,7 @@ from millrace.state.replica import Replica
 from millrace.state.sections import merged, run
 from millrace.state.sorting import count_groups
 
-Opener = Callable[[Trail, OperatorName], Replica]
+Opener = Callable[[Trail, TableName], Replica]
 """An empty replica of a table, as an epoch's trail describes it."""
 
 
@@ -52,7 +52,7 @@ class Repair:
 def repair(
     journal: Journal, paths: Iterable[str], open_replica: Opener, *, dry_run: bool = False
 ) -> list[Repair]:
-    """Make damaged segments anew, oldest first, since later ones may need them."""
+    """Compute damaged segments again, oldest first, since later ones may need them."""
     found = _entries(journal)
     done = []
     for path in sorted(paths, key=lambda p: (found[p][1].epoch if p in found else 0, p)):
@@ -61,7 +61,7 @@ def repair(
             continue
         table, entry, assignment = found[path]
         try:
-            data = _made_anew(journal, table, entry, assignment, open_replica)
+            data = _recomputed(journal, table, entry, assignment, open_replica)
         except StoreError:
             raise
         except MillraceError as error:
@@ -73,7 +73,7 @@ def repair(
     return done
 
 
-def _entries(journal: Journal) -> dict[str, tuple[OperatorName, SegmentEntry, Assignment]]:
+def _entries(journal: Journal) -> dict[str, tuple[TableName, SegmentEntry, Assignment]]:
     """All segments that manifests which can be read have added, with their table and shards."""
     found = {}
     for epoch in journal.epochs():
@@ -82,7 +82,7 @@ def _entries(journal: Journal) -> dict[str, tuple[OperatorName, SegmentEntry, As
         except StoreError:
             raise
         except MillraceError:
-            # Damaged itself: what it added cannot be told from what it should be.
+            # Damaged itself: nobody knows what it added.
             continue
         for name, commit in manifest.operators.items():
             for entry in commit.segments:
@@ -90,14 +90,14 @@ def _entries(journal: Journal) -> dict[str, tuple[OperatorName, SegmentEntry, As
     return found
 
 
-def _made_anew(
+def _recomputed(
     journal: Journal,
-    table: OperatorName,
+    table: TableName,
     entry: SegmentEntry,
     assignment: Assignment,
     open_replica: Opener,
 ) -> bytes:
-    """The bytes of a segment as they were, or an error that says what cannot be computed."""
+    """The original bytes of a segment, or an error that says what cannot be computed."""
     before = Epoch(entry.epoch - 1)
     trail = journal.trail(before)
     # The first epoch of a run may have changed what the table is.
@@ -113,26 +113,26 @@ def _made_anew(
     buffer, made = encode_segment(entry.path, entry.epoch, sections)
     if [page[:2] for page in made.pages] != [page[:2] for page in entry.pages]:
         raise CorruptSegmentError(
-            f"segment {entry.path} cannot be made anew: its rows are not those that older epochs "
+            f"segment {entry.path} cannot be repaired: its rows are not those that older epochs "
             "give, because some had expired, or columns were added since."
         )
     whole = with_parts(entry, data, bytes(buffer))
     if whole is None:
         raise CorruptSegmentError(
-            f"segment {entry.path} cannot be made anew: what older epochs give does not match the "
+            f"segment {entry.path} cannot be repaired: what older epochs give does not match the "
             "checksums in its manifest."
         )
     return whole
 
 
 def _section(
-    replica: Replica, rest: npt.NDArray[np.int64], entry: SegmentEntry, number: int, data: bytes
+    replica: Replica, rest: Int64Array, entry: SegmentEntry, number: int, data: bytes
 ) -> SectionData:
     """The rows of a section: read if they are whole, else computed."""
     section = entry.sections[number]
     pages = range(section.first_page, section.first_page + section.pages)
     if all(page_is_whole(entry, page, data) for page in pages):
-        return _as_it_is(replica, entry, section, data)
+        return _as_read(replica, entry, section, data)
     if section.last == entry.epoch:
         raise CorruptSegmentError(
             f"segment {entry.path} has damage in rows that its own epoch, {entry.epoch}, wrote: "
@@ -143,13 +143,13 @@ def _section(
     )
     if computed is None or (computed.first, computed.last) != (section.first, section.last):
         raise CorruptSegmentError(
-            f"segment {entry.path} cannot be made anew: epochs {section.first} to {section.last} "
-            "would be merged in another way now."
+            f"segment {entry.path} cannot be repaired: epochs {section.first} to {section.last} "
+            "would be merged differently now."
         )
     return computed
 
 
-def _as_it_is(replica: Replica, entry: SegmentEntry, section: Section, data: bytes) -> SectionData:
+def _as_read(replica: Replica, entry: SegmentEntry, section: Section, data: bytes) -> SectionData:
     batches = []
     for page in range(section.first_page, section.first_page + section.pages):
         offset, length, _ = entry.pages[page]

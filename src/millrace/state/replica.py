@@ -20,21 +20,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.ids import Epoch
-from millrace.log.segment import SYSTEM_FIELDS
+from millrace.log.segment import HI, OWNER_FIELDS, SYSTEM_FIELDS
 from millrace.log.store import Store
 from millrace.log.trail import LivePieces, OperatorLog, Piece, PieceId
-from millrace.state.owners import OWNER_FIELDS
-from millrace.state.pages import Pages
+from millrace.state.columns import words
+from millrace.state.mapped_pages import MappedPages
 from millrace.state.sorting import count_groups
 from millrace.state.table import Table
-
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 NEVER = -1
 
@@ -54,7 +50,7 @@ class Replica:
         """With `by_column`, columns of pages are verified and fetched when they are asked for."""
         self.schema = pa.schema([*SYSTEM_FIELDS, *(OWNER_FIELDS if owned else ()), *schema])
         self.key_groups = key_groups
-        self._pages = Pages(store, self.schema, owned=owned, by_column=by_column)
+        self._pages = MappedPages(store, self.schema, owned=owned, by_column=by_column)
         self._table = Table(self._pages, key_groups, owned=owned)
         self.shift = self._table.shift
         self._at: Int64Array = np.full(key_groups, NEVER, np.int64)
@@ -70,6 +66,8 @@ class Replica:
         self.live: LivePieces = OperatorLog(key_groups).live()
         """The deltas and runs that count at the version."""
         self.version = Epoch(0)
+        self._overlays: list[pa.RecordBatch] = []
+        """Changes of the epoch that is being computed, which no log has yet."""
 
     def follow(self, log: OperatorLog, version: Epoch, groups: Int64Array) -> None:
         """Bring key groups to a version."""
@@ -82,6 +80,7 @@ class Replica:
 
     def _follow(self, log: OperatorLog, version: Epoch, groups: Int64Array) -> None:
         self._pages.check_lengths()
+        self.drop_overlay()
         followed = np.zeros(self.key_groups, np.bool_)
         followed[groups] = True
         self._leave_behind(np.flatnonzero(~followed & (self._taken != self._at)))
@@ -109,7 +108,7 @@ class Replica:
         new = list(self.live.after(int(seen[followed].min(initial=self.version))))
         runs = [piece for piece, _ in new if piece.is_run]
         if runs:
-            # What a run stands for no longer counts: count all there is anew.
+            # The deltas that a run replaces no longer count: start counting from zero.
             self._logged[followed] = 0
             seen = self.live.base_last
             new = list(self.live.after())
@@ -185,7 +184,11 @@ class Replica:
 
     def _touch_of(self, hi: UInt64Array) -> None:
         """Make the key groups of some keys ready."""
-        self.touch(np.flatnonzero(count_groups(hi, np.uint64(self.shift), self.key_groups)))
+        self.touch(np.flatnonzero(self._counts(hi)))
+
+    def _counts(self, hi: UInt64Array) -> Int64Array:
+        """How many of some keys each key group has."""
+        return count_groups(hi, np.uint64(self.shift), self.key_groups)
 
     def _needed(self, groups: Int64Array) -> list[tuple[Piece, Int64Array | None]]:
         """Pieces that a touch is going to read, and for which key groups."""
@@ -243,6 +246,23 @@ class Replica:
         distinct = np.where(rows > 0, -np.expm1(-logged / np.maximum(rows, 1)) * rows, logged)
         full = logged > 0
         self._table.reserve(groups[full], np.ceil(distinct[full]).astype(np.int64))
+
+    def overlay(self, rows: pa.RecordBatch) -> None:
+        """Lay changed rows, sorted by fingerprint, over the version, until `drop_overlay`.
+
+        For a task that computes an epoch in several steps, each of which must see the ones before.
+        """
+        self._touch_of(words(rows, HI))
+        self._overlays.append(rows)
+        self._table.take_rows(rows, len(self._overlays), Epoch(self.version + 1))
+
+    def drop_overlay(self) -> Int64Array:
+        """Go back to the version; the key groups that were different, which are to be touched."""
+        hi = [words(rows, HI) for rows in self._overlays]
+        groups = np.flatnonzero(self._counts(np.concatenate(hi))) if hi else np.empty(0, np.int64)
+        self._overlays = []
+        self._restart(groups)
+        return groups
 
     def find(self, hi: UInt64Array, lo: UInt64Array) -> UInt64Array:
         """The address of each fingerprint's row; 0 where the state has none."""
@@ -319,12 +339,14 @@ class Replica:
     @property
     def most_rows(self) -> int:
         """No more rows than this; fewer if some were changed since the last merge."""
-        return int(self._base_rows.sum() + self._logged.sum())
+        laid_over = sum(rows.num_rows for rows in self._overlays)
+        return int(self._base_rows.sum() + self._logged.sum() + laid_over)
 
     def segments(self) -> frozenset[str]:
         """The segments that what was followed is in: other rows, other segments."""
         bases = {piece.segment.path for piece in self._base_piece if piece is not None}
-        return frozenset(bases | self.live.paths())
+        laid_over = {f"overlay {number}" for number in range(len(self._overlays))}
+        return frozenset(bases | self.live.paths() | laid_over)
 
     def bytes_of(self, groups: Int64Array) -> int:
         """The share of some key groups in the pages in use."""

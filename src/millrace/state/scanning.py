@@ -1,8 +1,8 @@
 """Reading whole key groups of a replica, a page at a time and only the columns that are wanted.
 
-A page of the base that nothing has changed since is handed out as it is mapped. Where rows of it
-were superseded, the wanted columns are copied without those, a page at a time; rows beside the base
-are gathered. Which row comes where depends on what was merged when: readers must not care.
+A page of the base in which nothing has changed is handed out as it is mapped. Where rows were
+superseded, the wanted columns are copied without them, a page at a time; rows beside the base are
+gathered. The order of rows depends on what was merged when: readers must not rely on it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.state.columns import ROW_MASK
+from millrace.arrays import Int64Array, UInt64Array
+from millrace.state.addresses import ROW_MASK
 from millrace.state.replica import Replica
 
-Int64Array = npt.NDArray[np.int64]
-UInt64Array = npt.NDArray[np.uint64]
-
 ROWS = 32768
-"""Rows beside the base are handed out together, up to about so many."""
+"""Rows beside the base are handed out in batches of about this many."""
 
 AHEAD = 16
 """Key groups that are made ready together."""
@@ -44,7 +41,7 @@ def scan(replica: Replica, groups: Int64Array, names: Sequence[str]) -> Iterator
             dead = np.concatenate(gone)
             if len(dead):
                 counts = np.ones(run.rows, np.bool_)
-                counts[(dead & np.uint64(ROW_MASK)).astype(np.int64) - run.first] = False
+                counts[(dead & ROW_MASK).astype(np.int64) - run.first] = False
                 batch = batch.filter(pa.array(counts))
             if batch.num_rows:
                 yield batch

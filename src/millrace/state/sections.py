@@ -7,18 +7,15 @@ changes the replica: it follows the log, like any other, once the epoch is commi
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.arrays import Int64Array, UInt64Array
 from millrace.ids import Epoch
 from millrace.log.segment import DELETED, HI, SectionData
 from millrace.state.columns import words
 from millrace.state.merging import GroupLoad, has_many_pieces, plan_merges, plan_run
 from millrace.state.replica import Replica
 from millrace.state.sorting import count_groups
-
-Int64Array = npt.NDArray[np.int64]
-UInt64Array = npt.NDArray[np.uint64]
 
 
 def delta(replica: Replica, changed: pa.RecordBatch) -> list[SectionData]:
@@ -38,7 +35,7 @@ def delta(replica: Replica, changed: pa.RecordBatch) -> list[SectionData]:
         part = changed.filter(pa.array(mask))
         if part.num_rows:
             sections.append(_changes(replica, part, _counts(replica, part), first))
-    # Deleting what was never there writes nothing; a segment has a section all the same.
+    # Deleting what was never there writes nothing; but a segment has at least one section.
     return sections or [
         _changes(replica, changed.slice(0, 0), np.zeros_like(counts), replica.version)
     ]

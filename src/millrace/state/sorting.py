@@ -1,19 +1,16 @@
 """Sorting and grouping rows by fingerprint.
 
 Fingerprints are uniform, so one scatter into about n buckets leaves almost nothing to sort. A
-bucket that is large all the same (few distinct keys, many rows of one) is merge-sorted, so no input
-makes this quadratic. The order is stable: rows of one key stay in arrival order.
+bucket that is still large (few distinct keys, many rows of one) is merge-sorted, so no input makes
+this quadratic. The order is stable: rows of one key stay in arrival order.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from millrace.state._jit import kernel
-
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
+from millrace.arrays import Int64Array, UInt64Array
+from millrace.jit import kernel
 
 
 @kernel

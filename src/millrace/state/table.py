@@ -7,31 +7,31 @@ to take, and in which order, the replica decides; here they are only taken and f
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
+from millrace.arrays import Int64Array, UInt64Array
+from millrace.ids import Epoch
 from millrace.keygroups import group_shift
 from millrace.log.segment import DELETED, HI, LO, Places
 from millrace.log.trail import Piece
-from millrace.state.base import BaseTable, find, merge_addresses
-from millrace.state.columns import DELETED_BIT, ROW_BITS, words
+from millrace.state.addresses import DELETED_BIT, address_of, chunks_of
+from millrace.state.base import BaseTable, find, find_in_bases, merge_addresses
+from millrace.state.columns import words
 from millrace.state.index import DeltaIndex
+from millrace.state.mapped_pages import MappedPages
 from millrace.state.owners import OwnerIndex
-from millrace.state.pages import Pages
-from millrace.state.sorting import sort_order
-
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
+from millrace.state.sorting import count_groups, sort_order
 
 
 class Table:
     """The indexes over the pages of one table."""
 
-    def __init__(self, pages: Pages, key_groups: int, *, owned: bool) -> None:
+    def __init__(self, pages: MappedPages, key_groups: int, *, owned: bool) -> None:
         self.key_groups = key_groups
         self.shift = group_shift(key_groups)
         self._pages = pages
         self._index = DeltaIndex(key_groups)
-        self._base = BaseTable(key_groups)
+        self._bases = BaseTable(key_groups)
         self._owners = OwnerIndex(key_groups, pages.columns, self.shift) if owned else None
 
     def reserve(self, groups: Int64Array, rows: Int64Array) -> None:
@@ -48,7 +48,7 @@ class Table:
         start = int(places.starts[at])
         end = start + int(places.rows[at])
         hi, lo = words(batch, HI)[start:end], words(batch, LO)[start:end]
-        self._base.set(group, page.chunk, start, hi, lo)
+        self._bases.set(group, page.chunk, start, hi, lo)
 
     def take(self, piece: Piece, takers: Int64Array) -> None:
         """Index a delta's or run's rows for some key groups."""
@@ -80,7 +80,7 @@ class Table:
         page = self._pages.use(piece, places, chosen)
         batch = self._pages.columns.chunk(page.chunk)
         hi, lo = words(batch, HI), words(batch, LO)
-        first = np.uint64(page.chunk << ROW_BITS)
+        first = address_of(page.chunk, 0)
         self._index.reserve(groups, counts)
         deleted = batch.column(DELETED)
         neighbours = int(chosen[-1] - chosen[0]) + 1 == len(chosen)
@@ -102,6 +102,22 @@ class Table:
             if not piece.is_run:
                 self._owners.add(addresses, groups, counts)
 
+    def take_rows(self, rows: pa.RecordBatch, number: int, epoch: Epoch) -> None:
+        """Index rows that are in memory only, sorted by fingerprint, on top of everything else."""
+        hi, lo = words(rows, HI), words(rows, LO)
+        counts = count_groups(hi, np.uint64(self.shift), self.key_groups)
+        groups = np.flatnonzero(counts)
+        users = dict(zip(groups.tolist(), counts[groups].tolist(), strict=True))
+        chunk = self._pages.hold(("", number), rows, epoch, users)
+        addresses = address_of(chunk, 0) | np.arange(len(hi), dtype=np.uint64)
+        flags = rows.column(DELETED).to_numpy(zero_copy_only=False)
+        addresses = np.where(flags, addresses | DELETED_BIT, addresses)
+        self._index.reserve(groups, counts[groups])
+        self._index.upsert(hi, lo, addresses, self.shift)
+        if self._owners is not None:
+            self._owners.open_chunk(chunk, rows.num_rows)
+            self._owners.add(addresses, groups, counts[groups])
+
     def drop(self, groups: Int64Array) -> None:
         """Empty key groups' indexes; the pages of their bases go as well."""
         self._let_go(set(groups.tolist()))
@@ -111,7 +127,7 @@ class Table:
                 self._owners.drop(group)
 
     def drop_base(self, group: int) -> None:
-        self._base.drop(group)
+        self._bases.drop(group)
 
     def _let_go(self, groups: set[int], first: int = -1, last: int | None = None) -> None:
         for chunk in self._pages.let_go(groups, first, last):
@@ -120,29 +136,12 @@ class Table:
 
     def find(self, hi: UInt64Array, lo: UInt64Array) -> UInt64Array:
         """The address of each fingerprint's row; 0 where there is none."""
-        return self._find(hi, lo, self._index.pointers)
-
-    def _find(self, hi: UInt64Array, lo: UInt64Array, tables: UInt64Array) -> UInt64Array:
-        base = self._base
-        return find(
-            hi,
-            lo,
-            np.uint64(self.shift),
-            tables,
-            self._index.masks,
-            base.rows,
-            base.chunks,
-            base.first_rows,
-            base.hi_pointers,
-            base.lo_pointers,
-            base.directory_pointers,
-            base.directory_shifts,
-        )
+        return find(hi, lo, np.uint64(self.shift), self._index.tables, self._bases.bases)
 
     def entries(self, hi: UInt64Array, lo: UInt64Array) -> tuple[UInt64Array, Int64Array]:
         """Addresses of all rows of each owner, and where each owner's begin; owned tables only."""
         assert self._owners is not None
-        return self._owners.scan(hi, lo, self._index, self._base)
+        return self._owners.scan(hi, lo, self._index, self._bases)
 
     def rows(self, group: int) -> UInt64Array:
         """Addresses of all rows of a key group, sorted by fingerprint."""
@@ -155,31 +154,29 @@ class Table:
             base_lo = words(batch, LO)[first : first + count]
         else:
             base_hi = base_lo = np.empty(0, np.uint64)
-        start = np.uint64(chunk << ROW_BITS | first)
-        return merge_addresses(base_hi, base_lo, start, hi[order], lo[order], address[order], False)
+        start = address_of(chunk, first)
+        return merge_addresses(base_hi, base_lo, start, hi[order], lo[order], address[order])
 
-    def rows_in(self, group: int, chunks: UInt64Array) -> UInt64Array:
+    def rows_in(self, group: int, chunks: Int64Array) -> UInt64Array:
         """Addresses of a key group's newest rows that are in some chunks, sorted by fingerprint.
 
         Those of deleted rows as well.
         """
         hi, lo, address = self._index.entries(group)
-        chunk = (address & ~DELETED_BIT) >> np.uint64(ROW_BITS)
-        mask = np.isin(chunk, chunks)
+        mask = np.isin(chunks_of(address), chunks)
         hi, lo, address = hi[mask], lo[mask], address[mask]
         return address[sort_order(hi, lo)]
 
     def base_slice(self, group: int) -> tuple[int, int, int]:
         """Where the base of a key group is: chunk, first row, number of rows."""
-        base = self._base
-        return int(base.chunks[group]), int(base.first_rows[group]), int(base.rows[group])
+        return self._bases.slice(group)
 
     def changed(self, group: int) -> tuple[UInt64Array, UInt64Array]:
         """Addresses of the base's rows that no longer count, and of the rows beside the base."""
         hi, lo, address = self._index.entries(group)
         if not len(hi):
             return address, address
-        below = self._find(hi, lo, np.zeros_like(self._index.pointers))
+        below = find_in_bases(hi, lo, np.uint64(self.shift), self._bases.bases)
         return below[below != 0], address[address & DELETED_BIT == 0]
 
     def index_bytes(self, groups: Int64Array) -> Int64Array:
@@ -190,4 +187,4 @@ class Table:
     def heap_bytes(self) -> int:
         """Memory of this process alone: the indexes and the directories."""
         chains = self._owners.bytes if self._owners is not None else 0
-        return self._index.bytes + self._base.bytes + chains
+        return self._index.bytes + self._bases.bytes + chains

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.arrays import BoolArray, Int64Array
 from millrace.ids import Epoch
 from millrace.log.segment import HI, LO, SectionData, SegmentEntry, encode_segment
 from millrace.state.columns import words
@@ -16,9 +16,8 @@ from millrace.state.replica import Replica
 from millrace.state.sections import delta, due_merges, merged, run
 from millrace.state.sorting import count_groups
 
-Int64Array = npt.NDArray[np.int64]
-Sweep = Callable[[pa.RecordBatch], npt.NDArray[np.bool_] | None]
-"""Tells which rows of a table are over and need not be kept; None if none can be."""
+Sweep = Callable[[pa.RecordBatch], BoolArray | None]
+"""Which rows of a table have expired and need not be kept; None if none can have."""
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,20 @@
-"""The page's web application: three files, one JSON document, metrics. Nothing but GET.
+"""The page's web application: three files, one JSON document, metrics. It answers GET only.
 
-The files hold no data, so only `/api` and `/metrics` ask for the token. On the loopback interface
-there is none to ask for; there, a request must name this machine as its host, so that a page from
-elsewhere cannot read it through a name that it makes point here.
+The files hold no data, so only `/api` and `/metrics` ask for the token. Who may ask is decided in
+`access`.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from millrace import access
 from millrace.ui.metrics import CONTENT_TYPE, exposition
 from millrace.ui.watch import Watch
 
@@ -33,7 +30,8 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"]
+MOST_DIGITS = 18
+"""Of an epoch's number, so that it fits 64 bits."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -43,21 +41,24 @@ def make_app(watch: Watch, token: str | None) -> Starlette:
 
     async def snapshot(request: Request) -> Response:
         text = request.query_params.get("after", "0")
-        if not text.isdigit():
-            return _refused(400, f"after={text!r} is not an epoch")
+        if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+            return _refused(400, f"after={text[:80]!r} is not an epoch")
         return JSONResponse(watch.snapshot(int(text)), headers=HEADERS)
 
     async def metrics(request: Request) -> Response:
         headers = {**HEADERS, "Content-Type": CONTENT_TYPE}
         return Response(exposition(watch), headers=headers)
 
-    routes = [Route(path, _file(*file), methods=["GET"]) for path, file in FILES.items()]
+    # The files hold no data: they never need the token.
+    routes = [
+        Route(path, _file(*file) if token else _guarded(_file(*file), None), methods=["GET"])
+        for path, file in FILES.items()
+    ]
     routes += [
         Route("/api/snapshot", _guarded(snapshot, token), methods=["GET"]),
         Route("/metrics", _guarded(metrics, token), methods=["GET"]),
     ]
-    local = Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES, www_redirect=False)
-    return Starlette(routes=routes, middleware=[] if token else [local])
+    return Starlette(routes=routes)
 
 
 def _file(name: str, kind: str) -> Handler:
@@ -70,14 +71,11 @@ def _file(name: str, kind: str) -> Handler:
 
 
 def _guarded(handler: Handler, token: str | None) -> Handler:
-    if not token:
-        return handler
-
     async def guarded(request: Request) -> Response:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.encode(), token.encode()):
-            return _refused(401, "a token is needed: Authorization: Bearer TOKEN")
-        return await handler(request)
+        headers = dict(request.headers.raw)
+        host, authorization = headers.get(b"host", b""), headers.get(b"authorization", b"")
+        refused = access.refusal(host, authorization, token)
+        return await handler(request) if refused is None else _refused(*refused)
 
     return guarded
 

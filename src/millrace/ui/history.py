@@ -1,10 +1,10 @@
-"""What manifests say of the past: a point per epoch, marks, and who owned which key groups.
+"""The past according to the manifests: a point per epoch, marks, and owners of key groups.
 
 Pure: manifests in, figures out. A location read from anywhere gives the same history as the query's
-own process; what only that process knows, such as the rows its sources gave, is laid on top.
+own process; what only that process knows, such as the rows of its sources, is added by `Watch`.
 
-Known rough edge: that an executor was lost is concluded from its key groups having gone elsewhere
-without anybody having asked for it, so the loss of one that had none does not show here.
+Known rough edge: an executor counts as lost when its key groups moved without a request, so the
+loss of an executor without key groups does not show here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from millrace.ids import OperatorName
+from millrace.ids import OperatorName, parse_table_name, table_name
 from millrace.keygroups import Assignment
 from millrace.log import Trail
 from millrace.log.manifest import Manifest
@@ -117,7 +117,7 @@ class History:
         self.epochs += 1
 
     def know_better(self, epoch: int, *, rows: int | None, took_ms: float | None) -> None:
-        """Lay on top what the query's own process measured of an epoch."""
+        """Replace an epoch's figures by what the query's own process measured."""
         for at in range(len(self.points) - 1, -1, -1):
             point = self.points[at]
             if point.epoch == epoch:
@@ -154,10 +154,11 @@ class History:
 
     def _note_assignments(self, manifest: Manifest, *, restarted: bool) -> None:
         for name, commit in manifest.operators.items():
-            if "/" in name:
-                # Another table of an operator, with its operator's assignment.
+            operator, table = parse_table_name(name)
+            if table:
+                # It has the assignment of its operator's main table.
                 continue
-            past = self.assignments.setdefault(name, deque(maxlen=KEPT_ASSIGNMENTS))
+            past = self.assignments.setdefault(operator, deque(maxlen=KEPT_ASSIGNMENTS))
             if past and past[-1][1] == commit.assignment:
                 continue
             self.note_executors(commit.assignment.executors)
@@ -188,12 +189,12 @@ def operators_now(trail: Trail) -> list[OperatorNow]:
     """The operators of a trail, with the size of all their tables."""
     sizes: dict[str, int] = {}
     for table, log in trail.operators.items():
-        operator = table.split("/", 1)[0]
+        operator, _ = parse_table_name(table)
         written = sum(entry.bytes for entry in log.segments().values())
         sizes[operator] = sizes.get(operator, 0) + written
     found = []
     for name, spec in sorted(trail.specs.items()):
-        log = trail.operator(OperatorName(name))
+        log = trail.operator(table_name(name))
         kind = str(spec.get("kind", ""))
         found.append(OperatorNow(name, kind, log.rows, sizes.get(name, 0), log.assignment))
     return found

@@ -1,7 +1,7 @@
-"""Following a location: read each new manifest once, and what was asked of the query.
+"""Follow a location: read each new manifest once, and the requests made to the query.
 
 Works on a location whose query runs in this process, in another one, or not at all; it writes
-nothing. `refresh` may be called from any thread, and does nothing while another is at it.
+nothing. `refresh` may be called from any thread, and returns at once while another runs it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COLUMNS = tuple(Point.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
-class Live:
+class QueryStatus:
     """What the query's own process knows at a moment."""
 
     state: str
@@ -47,18 +47,18 @@ class Live:
 class Source(Protocol):
     """A query in this process."""
 
-    def look(self) -> Live: ...
+    def status(self) -> QueryStatus: ...
 
 
 class Watch:
-    """One location, as far as it has been read."""
+    """One location, up to the last manifest that was read."""
 
     def __init__(self, location: str, source: Source | None = None) -> None:
         self.location = location
         self.journal = Journal.open(open_store(location))
         self.history = History()
         self._source = source
-        self._live: Live | None = None
+        self._live: QueryStatus | None = None
         self._requests = Requests(self.journal.store)
         self._answered: dict[str, tuple[Request, Answer]] = {}
         self._asked: list[tuple[Request, Answer | None]] = []
@@ -68,28 +68,28 @@ class Watch:
         self._notes: list[Mark] = []
         self._lock = threading.Lock()
         self.problem = ""
-        """Why the last look failed; empty if it did not."""
+        """Why the last refresh failed; empty if it did not."""
 
     def refresh(self) -> None:
-        """Read what is new. What goes wrong is told to those who watch, and tried again."""
+        """Read what is new. A failure is shown on the page, and the next call tries again."""
         if not self._lock.acquire(blocking=False):
             return
         try:
             self._look()
             self.problem = ""
-        except MillraceError as error:
-            self.problem = str(error)
+        except Exception as error:
+            self.problem = str(error) or repr(error)
         finally:
             self._lock.release()
 
     def note(self, kind: str, title: str, detail: str = "") -> None:
-        """Put a mark of one's own on the time line."""
+        """Put a mark of your own on the time line."""
         self._notes.append(Mark(kind, clock.now_ms(), title, detail))
 
     def _look(self) -> None:
         self._follow()
         if self._source is not None:
-            self._take(self._source.look())
+            self._take(self._source.status())
         now = clock.stopwatch()
         if now - self._asked_at >= REQUESTS_EVERY:
             self._asked = self._read_requests()
@@ -121,7 +121,7 @@ class Watch:
         self._trail = self.journal.trail(epoch)
         self.history.add(self.journal.read(epoch)[0], self._trail)
 
-    def _take(self, live: Live) -> None:
+    def _take(self, live: QueryStatus) -> None:
         before, self._live = self._live, live
         self.history.note_executors(live.executors)
         for epoch, (rows, took_ms) in live.figures.items():
@@ -168,7 +168,7 @@ class Watch:
         return sorted([*derived, *self._notes], key=lambda mark: mark.time_ms)
 
     def snapshot(self, after: int = 0) -> dict[str, Any]:
-        """All there is to show; of the epochs only those after one."""
+        """Everything the page shows; of the epochs only those after `after`."""
         history, live = self.history, self._live
         points = list(history.points)
         new = itertools.dropwhile(lambda point: point.epoch <= after, points)
@@ -203,7 +203,7 @@ class Watch:
         return self._operators
 
     @property
-    def live(self) -> Live | None:
+    def live(self) -> QueryStatus | None:
         return self._live
 
 

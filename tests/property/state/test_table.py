@@ -325,7 +325,8 @@ class MemoryTableMachine(TableMachine):
     url_scheme = "memory"
 
 
+_examples = settings.default.max_examples
 TestLocalTable = TableMachine.TestCase
-TestLocalTable.settings = settings(max_examples=40, stateful_step_count=30)
+TestLocalTable.settings = settings(max_examples=_examples * 2 // 5, stateful_step_count=30)
 TestMemoryTable = MemoryTableMachine.TestCase
-TestMemoryTable.settings = settings(max_examples=15, stateful_step_count=30)
+TestMemoryTable.settings = settings(max_examples=_examples // 6, stateful_step_count=30)

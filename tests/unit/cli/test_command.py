@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import re
 import signal
 import subprocess
 import sys
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
 from click.testing import CliRunner
 from tests.conftest import ROOT
 from tests.unit.ui.histories import eventful
+from tests.waiting import DEADLINE
 
-from millrace.cli.command import COMMANDS, main
+from millrace._version import __version__
+from millrace.cli.command import COMMANDS, PLUGINS, main
 from millrace.reconfigure.requests import Requests
 
 
@@ -79,7 +85,7 @@ def test_the_page_ends_at_once(
     assert "is at http://127.0.0.1:" in process.stdout.readline()
     assert process.stdout.readline() == "Ctrl-C ends it\n"
     process.send_signal(number)
-    output, errors = process.communicate(timeout=50)
+    output, errors = process.communicate(timeout=DEADLINE)
     assert (process.returncode, output, errors) == (0, "ended\n", "")
 
 
@@ -89,14 +95,43 @@ def test_ctrl_c_withdraws_a_request_that_nobody_took(
     past = eventful(tmp_path / "location", monkeypatch)
     requests = Requests(past.location.store)
     known = set(requests.ids())
-    process = start("rescale", past.url, "--parallelism", "2", "--timeout", "50")
+    process = start("rescale", past.url, "--parallelism", "2", "--timeout", str(DEADLINE))
     while not requests.open():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=50)
+    _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 130
     assert errors.endswith("interrupted\n")
     (asked,) = set(requests.ids()) - known
     answer = requests.answered(asked)
     assert answer is not None
     assert answer.state == "cancelled"
+
+
+def test_without_other_distributions_help_and_examples_are_the_products_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: EntryPoints())
+    output = CliRunner().invoke(main, ["--help"]).output
+    listed = re.findall(r"^  ([a-z]+)  ", output.partition("Commands:")[2], re.MULTILINE)
+    assert listed == sorted(COMMANDS)
+    examples = re.findall(r"^ +millrace ([a-z]+) ", output, re.MULTILINE)
+    assert examples
+    assert set(examples) <= set(COMMANDS)
+    assert CliRunner().invoke(main, ["bench"]).exit_code == 2
+
+
+def test_an_added_command_does_not_replace_one_of_the_products(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = {"ls": ("builtins:print", "Not this one."), "more": ("builtins:print", "One more.")}
+    monkeypatch.setitem(sys.modules, "added", SimpleNamespace(TABLE=table))
+    points = EntryPoints([EntryPoint("added", "added:TABLE", PLUGINS)])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: points)
+    output = CliRunner().invoke(main, ["--help"]).output
+    assert "One more." in output
+    assert "Not this one." not in output
+
+
+def test_the_version() -> None:
+    assert CliRunner().invoke(main, ["--version"]).output == f"millrace, version {__version__}\n"

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from tests.unit.driving import Location, fingerprint
+from tests.waiting import DEADLINE
 
 from millrace.cli.command import main
 from millrace.keygroups import Assignment
@@ -108,7 +109,7 @@ def test_a_stopped_query_leaves_the_request_withdrawn(
     assert len(location.store.list("requests")) == 2
 
 
-def test_a_driver_that_takes_what_is_being_withdrawn_is_told_of(
+def test_a_driver_that_takes_what_is_being_withdrawn_is_reported(
     location: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Requests.answer
@@ -120,7 +121,7 @@ def test_a_driver_that_takes_what_is_being_withdrawn_is_told_of(
     monkeypatch.setattr(Requests, "answer", late)
     result = run("rescale", location.store.url, "--parallelism", "3", "--timeout", "0.05")
     assert result.exit_code == 1
-    assert "in the moment in which it was withdrawn" in " ".join(result.output.split())
+    assert "took the request just as it was withdrawn" in " ".join(result.output.split())
 
 
 def test_a_request_can_be_left_for_the_next_start(location: Location) -> None:
@@ -159,18 +160,18 @@ REPORT = {
 }
 
 
-def test_what_was_done_is_told(location: Location) -> None:
+def test_what_was_done_is_reported(location: Location) -> None:
     driver = answering(location, Answer("done", "", REPORT))
     result = run("rescale", location.store.url, "--parallelism", "4")
-    driver.join(10)
+    driver.join(DEADLINE)
     assert result.exit_code == 0
     assert "rescale: done, table 2 -> 4; 8 key groups and 2.5 MB moved in 1.2 s" in result.output
 
 
-def test_what_was_refused_is_told(location: Location) -> None:
+def test_what_was_refused_is_reported(location: Location) -> None:
     driver = answering(location, Answer("refused", "there is no executor 'executor-9'."))
     result = run("drain", location.store.url, "executor-9")
-    driver.join(10)
+    driver.join(DEADLINE)
     assert result.exit_code == 1
     assert "drain: refused, there is no executor 'executor-9'." in result.output
 
@@ -180,7 +181,7 @@ def test_answers_as_json(location: Location) -> None:
     result = CliRunner().invoke(
         main, ["rescale", location.store.url, "--parallelism", "4", "--json"]
     )
-    driver.join(10)
+    driver.join(DEADLINE)
     assert result.exit_code == 1
     body = json.loads(result.stdout)
     assert (body["state"], body["reason"]) == ("superseded", "by request 3")

@@ -14,7 +14,7 @@ from tests.unit.driving import Location, fingerprint
 
 from millrace.cli import main
 from millrace.log.inspection import inspect
-from millrace.log.manifest import manifest_path
+from millrace.log.manifest import manifest_path, seal
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 EPOCHS = 9
@@ -129,3 +129,48 @@ def test_the_command(location: Location, tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["check", str(tmp_path)])
     assert result.exit_code == 1
     assert "not a Millrace location" in result.output
+
+
+def test_requests_and_leases_that_are_damaged(tmp_path: Path) -> None:
+    made = Location(str(tmp_path), SCHEMA, 4)
+    made.step({fingerprint(1): (1, "x")})
+    whole, _ = seal({"format": 1})
+    made.store.put("requests/1.json", whole)
+    made.store.put("leases/000000000001-only-5-x.json", b"{}")
+    made.store.put("requests/2.json", whole[:-2])
+    made.store.put("requests/3.tmp", b"not looked at")
+    found = inspect(made.journal)
+    assert [(d.path, d.epochs) for d in found.damaged] == [
+        ("requests/2.json", None),
+        ("leases/000000000001-only-5-x.json", None),
+    ]
+    assert "its checksum does not match its content" in found.damaged[0].problem
+    assert not found.is_sound
+    assert found.readable == [1]
+
+
+def test_a_location_without_epochs(tmp_path: Path) -> None:
+    made = Location(str(tmp_path), SCHEMA, 4)
+    made.store.put("segments/table/000000000001-0000-x.arrow", b"")
+    made.store.put("manifests/000000000001.json.abc.tmp", b"")
+    made.store.put("notes.txt", b"")
+    steps: list[tuple[int, int]] = []
+    found = inspect(made.journal, lambda done, total: steps.append((done, total)))
+    assert (found.epochs, found.readable, found.segments, found.bytes) == (None, [], 0, 0)
+    assert found.unfinished == [
+        "manifests/000000000001.json.abc.tmp",
+        "segments/table/000000000001-0000-x.arrow",
+    ]
+    assert found.strangers == ["notes.txt"]
+    assert (found.orphans, steps, found.is_sound) == ([], [], True)
+
+
+def test_progress_is_reported_segment_by_segment(tmp_path: Path) -> None:
+    made = Location(str(tmp_path), SCHEMA, 4)
+    for n in range(3):
+        made.step({fingerprint(1): (n, "x")})
+    steps: list[tuple[int, int]] = []
+    found = inspect(made.journal, lambda done, total: steps.append((done, total)))
+    assert steps == [(1, 3), (2, 3), (3, 3)]
+    assert found.bytes == sum(entry.bytes for entry in made.trail.segments())
+    assert (found.epochs, found.readable) == ((1, 3), [1, 2, 3])

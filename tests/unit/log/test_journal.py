@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.unit.driving import Location, fingerprint
+from tests.unit.driving import OPERATOR, Location, fingerprint
 from tests.unit.recording import RecordingStore
 
 from millrace.errors import (
@@ -395,3 +395,67 @@ def test_what_the_driver_knows_is_kept(location: Location) -> None:
     assert trail.batch_id == 1
     assert trail.specs == {"table": {"kind": "table"}}
     assert trail.operator("table").assignment == location.trail.operator("table").assignment  # type: ignore[arg-type]
+
+
+def test_what_a_list_leaves_out_is_looked_for(location: Location) -> None:
+    run(location, 70)
+    store, real = location.store, location.store.list
+
+    def listed(*left_out: int) -> list[int]:
+        hidden = {manifest_path(Epoch(epoch)) for epoch in left_out}
+        store.list = lambda folder: [p for p in real(folder) if p not in hidden]  # type: ignore[method-assign]
+        return [int(epoch) for epoch in location.journal.epochs()]
+
+    everything = list(range(1, 71))
+    assert listed() == everything
+    assert listed(70) == everything
+    assert listed(68, 69, 70) == everything
+    # The last 64 of what a list shows are looked at, from the oldest it shows on.
+    assert listed(7, 30, 69) == everything
+    assert listed(6) == [e for e in everything if e != 6]
+    assert listed(*range(1, 10)) == list(range(10, 71))
+    store.list = lambda folder: []  # type: ignore[method-assign]
+    assert location.journal.epochs() == everything
+    assert location.journal.head() == 70
+
+
+def test_what_is_retained_in_words(location: Location) -> None:
+    assert location.journal.retained() == "no epoch is retained."
+    with pytest.raises(
+        UnknownEpochError, match="has no committed epoch yet; epoch 3 was asked for"
+    ):
+        location.journal.trail(Epoch(3))
+    run(location, 6)
+    assert location.journal.retained() == "epochs 1 to 6 are retained."
+    location.store.delete(manifest_path(Epoch(2)))
+    location.store.delete(manifest_path(Epoch(5)))
+    assert location.journal.retained() == "epochs 1 to 1, 3 to 4, 6 to 6 are retained."
+
+
+def test_full_manifests_come_at_least_every_32_epochs(location: Location) -> None:
+    assert FULL_EVERY == 32
+    run(location, 66)
+    full = [e for e in range(1, 67) if location.journal.read(Epoch(e))[0].is_full]
+    assert full == [1, 33, 65]
+    assert location.journal.read(Epoch(64))[0].last_full == 33
+
+
+def test_a_commit_has_the_time_it_is_given(location: Location) -> None:
+    manifest = location.journal.commit(
+        location.trail,
+        run="r",
+        batch_id=4,
+        watermark_ms=5,
+        operators={},
+        specs={},
+        full=False,
+        figures={"rows": 1},
+        time_ms=6,
+        processing_ms=7,
+        wanted={OPERATOR: 3},
+    )
+    read, _ = location.journal.read(Epoch(1))
+    assert read == manifest
+    assert (read.batch_id, read.watermark_ms, read.time_ms, read.processing_ms) == (4, 5, 6, 7)
+    assert (read.figures, read.wanted, read.parent) == ({"rows": 1}, {OPERATOR: 3}, "")
+    assert location.trail.wanted == {OPERATOR: 3}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
-import os
 import random
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,21 @@ from millrace.ids import Epoch
 from millrace.log import journal as journal_module
 from millrace.log import leases as leases_module
 from millrace.log.inspection import inspect
-from millrace.log.leases import GRACE_MS, LASTS_MS, RENEW_MS, Holder, Lease, leases
+from millrace.log.leases import (
+    GRACE_MS,
+    IDLE_MS,
+    LASTS_MS,
+    RENEW_MS,
+    Holder,
+    Lease,
+    acquire,
+    leases,
+)
 from millrace.log.manifest import manifest_path
 from millrace.log.retention import collect
+from millrace.log.store import open_store
 from millrace.reading import reader as reader_module
+from millrace.reading.reader import follow_live
 
 
 @pytest.fixture
@@ -83,17 +94,86 @@ def test_an_open_reader_keeps_its_epoch_and_nothing_else(stream: Counted) -> Non
     assert stream.store_is_tidy()
 
 
-def test_a_reader_that_follows_keeps_what_is_to_come(stream: Counted) -> None:
+def test_a_reader_that_was_refreshed_keeps_one_epoch(stream: Counted) -> None:
     with mr.open(stream.url) as reader:
         assert reader.refresh() == 23
         run(stream, 20)
         collect(stream.journal, 1)
-        # None of the manifests that it has to follow is gone.
+        # The manifests between its epoch and the retained ones are gone.
+        assert not {26, 30} & set(stream.journal.epochs())
         assert as_oracle(reader.to_arrow()) == stream.history[23]
         assert reader.refresh() == 43
         assert as_oracle(reader.to_arrow()) == stream.history[43]
+        ((lease,), _) = leases(stream.journal.store)
+        assert (lease.epoch, lease.follows) == (43, False)
+        run(stream, 20)
+        collect(stream.journal, 1)
+        assert 23 not in stream.journal.epochs()
+        assert reader.refresh(63) == 63
+        assert as_oracle(reader.to_arrow()) == stream.history[63]
     collect(stream.journal, 1)
     assert stream.journal.epochs()[0] > 38
+
+
+def test_an_epoch_that_goes_before_its_lease_is_there(
+    stream: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Holder.hold
+
+    def late(holder: Holder, epoch: Epoch) -> bool:
+        if epoch == 23:
+            run(stream, 20)
+            collect(stream.journal, 1)
+        return real(holder, epoch)
+
+    with mr.open(stream.url, epoch=22) as reader:
+        monkeypatch.setattr(Holder, "hold", late)
+        assert reader.refresh(23) == 43
+        assert as_oracle(reader.to_arrow()) == stream.history[43]
+
+
+def test_a_reader_whose_manifests_were_all_lost_says_so(stream: Counted, now: list[int]) -> None:
+    reader = follow_live(stream.journal, stream.journal.newest().specs)
+    assert reader._lease is not None
+    now[0] += IDLE_MS + 1
+    reader._lease.renew()
+    for path in stream.journal.store.list("manifests"):
+        stream.journal.store.delete(path)
+    with pytest.raises(UnknownEpochError, match=r"epoch 23 .* is gone: no epoch is retained"):
+        reader.refresh()
+
+
+def test_a_live_lease_that_nobody_uses_lapses_and_comes_back(
+    stream: Counted, now: list[int]
+) -> None:
+    """One `query.sql()` must not stop retention until the query ends."""
+    store = stream.journal.store
+    reader = follow_live(stream.journal, stream.journal.newest().specs)
+    assert reader._lease is not None
+    reader.sql_at("SELECT count(*) FROM millrace_tables", Epoch(23))
+    now[0] += IDLE_MS
+    reader._lease.renew()
+    assert [lease.epoch for lease in leases(store)[0]] == [23]
+    now[0] += 1
+    reader._lease.renew()
+    assert store.list("leases") == []
+    run(stream, 40)
+    collect(stream.journal, 1)
+    assert 23 not in stream.journal.epochs()
+    # Its manifests are gone, and the next question is answered all the same.
+    epoch, _ = reader.sql_at("SELECT count(*) FROM millrace_tables", Epoch(63))
+    assert epoch == 63
+    assert [lease.epoch for lease in leases(store)[0]] == [63]
+    reader.close()
+    assert store.list("leases") == []
+
+
+def test_a_readers_own_lease_does_not_lapse(stream: Counted, now: list[int]) -> None:
+    with mr.open(stream.url) as reader:
+        assert reader._lease is not None
+        now[0] += 10 * IDLE_MS
+        reader._lease.renew()
+        assert len(stream.journal.store.list("leases")) == 1
 
 
 def test_a_lease_is_renewed_and_ends(stream: Counted, now: list[int]) -> None:
@@ -124,7 +204,7 @@ def test_a_released_lease_is_gone_and_stays_gone(stream: Counted, now: list[int]
     holder.release()
     now[0] += LASTS_MS
     holder.renew()
-    holder.follow()
+    holder.hold(Epoch(9))
     holder.release()
     assert store.list("leases") == []
     reader = mr.open(stream.url)
@@ -192,25 +272,29 @@ READ_ONLY = """
 import os, sys
 import millrace as mr
 mr.open(sys.argv[1]).to_arrow()  # loads all it needs, as long as it may
-os.setgroups([]); os.setgid(65534); os.setuid(65534)
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
 reader = mr.open(sys.argv[1])
 print(reader.is_leased, reader.to_arrow().num_rows)
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become a user who may not write")
-def test_a_location_that_cannot_be_written_is_read_all_the_same(
-    stream: Counted, tmp_path: Path
-) -> None:
-    for folder in [tmp_path, *tmp_path.parents]:
-        if folder.stat().st_uid == os.getuid() and str(folder).startswith("/tmp/"):
-            folder.chmod(folder.stat().st_mode | 0o055)
-    done = subprocess.run(
-        [sys.executable, "-c", READ_ONLY, stream.url],
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.split() == ["False", str(len(stream.history[23]))], done.stderr
+def test_a_location_that_cannot_be_written_is_read_all_the_same() -> None:
+    # Not in pytest's folder, which nobody else may look into.
+    with tempfile.TemporaryDirectory() as name:
+        stream = Counted(f"{name}/location", 4)
+        run(stream, 5)
+        folders = [path for path in Path(name).rglob("*") if path.is_dir()]
+        for folder in [Path(name), *folders]:
+            folder.chmod(0o555)
+        done = subprocess.run(
+            [sys.executable, "-c", READ_ONLY, stream.url],
+            capture_output=True,
+            text=True,
+        )
+        for folder in [Path(name), *folders]:
+            folder.chmod(0o755)
+    assert done.stdout.split() == ["False", str(len(stream.history[5]))], done.stderr
 
 
 def test_without_a_lease_the_files_are_mapped_at_once(
@@ -221,3 +305,79 @@ def test_without_a_lease_the_files_are_mapped_at_once(
     assert not reader.is_leased
     collect(stream.journal, 1)
     assert as_oracle(reader.to_arrow()) == stream.history[7]
+
+
+def test_a_lease_counts_until_the_grace_is_over(tmp_path: Path, now: list[int]) -> None:
+    store = open_store(str(tmp_path))
+    holder = Holder(store, Epoch(7))
+    (lease,), _ = leases(store)
+    assert lease == Lease(Epoch(7), False, now[0] + LASTS_MS, holder.id)
+    now[0] = lease.expires_ms + GRACE_MS
+    assert leases(store) == ([lease], [])
+    now[0] += 1
+    assert leases(store) == ([], [lease])
+
+
+def test_a_lease_is_renewed_when_it_is_old_enough(tmp_path: Path, now: list[int]) -> None:
+    store = open_store(str(tmp_path))
+    holder = Holder(store, Epoch(7))
+    names = store.list("leases")
+    now[0] += RENEW_MS
+    holder.renew()
+    assert store.list("leases") == names
+    now[0] += 1
+    holder.renew()
+    assert len(store.list("leases")) == 1
+    assert store.list("leases") != names
+
+
+def test_a_lease_that_is_renewed_within_a_millisecond_stays(
+    tmp_path: Path, now: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(str(tmp_path))
+    holder = Holder(store, Epoch(7))
+    names = store.list("leases")
+    monkeypatch.setattr(leases_module, "RENEW_MS", -1)
+    holder.renew()
+    assert store.list("leases") == names
+    holder.release()
+    assert store.list("leases") == []
+
+
+def test_a_lease_moves_with_its_reader(tmp_path: Path, now: list[int]) -> None:
+    store = open_store(str(tmp_path))
+    holder = Holder(store, Epoch(7))
+    (first,), _ = leases(store)
+    holder.hold(Epoch(7))
+    assert leases(store)[0] == [first]
+    holder.hold(Epoch(9))
+    (second,), _ = leases(store)
+    assert (second.epoch, second.follows, second.id) == (9, False, first.id)
+    holder.release()
+    holder.hold(Epoch(11))
+    assert store.list("leases") == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "000000000012-only-5-x.tmp",
+        "000000000012-once-5-x.json",
+        "000000000012-only-x-5.json",
+        "x-only-5-y.json",
+        "000000000012-only-5.json",
+        "000000000012-only-5-x-y.json",
+    ],
+)
+def test_other_files_are_no_leases(name: str) -> None:
+    assert Lease.parse(f"leases/{name}") is None
+
+
+def test_without_a_writable_store_there_is_no_lease(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    store = open_store(str(tmp_path / "file"))
+    with caplog.at_level("INFO", "millrace"):
+        assert acquire(store, Epoch(3)) is None
+    assert f"no lease on epoch 3 of {tmp_path}/file: cannot create" in caplog.text

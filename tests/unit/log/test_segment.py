@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from tests.unit.driving import changed_batch, fingerprint, words
 
 from millrace.errors import (
+    CorruptManifestError,
     CorruptSegmentError,
     MissingFileError,
     NewerFormatError,
@@ -20,7 +22,7 @@ from millrace.errors import (
 )
 from millrace.ids import Epoch
 from millrace.keygroups import groups_of
-from millrace.log import pages as pages_module
+from millrace.log import copies as copies_module
 from millrace.log import segment as segment_module
 from millrace.log.segment import (
     INDEX_KEY,
@@ -30,7 +32,9 @@ from millrace.log.segment import (
     SegmentEntry,
     encode_segment,
     open_segment,
+    page_is_whole,
     segment_path,
+    with_parts,
 )
 from millrace.log.store import Store, open_store
 
@@ -133,7 +137,7 @@ def test_a_large_one_is_put_together_in_a_file_and_is_the_same(
     # Without a folder for it, memory has to do.
     blocked = tmp_path / "blocked"
     blocked.touch()
-    monkeypatch.setenv(pages_module.VARIABLE, str(blocked / "below"))
+    monkeypatch.setenv(copies_module.VARIABLE, str(blocked / "below"))
     assert encoded(spilled) == small
     assert "no folder for large segments" in caplog.text
 
@@ -142,7 +146,7 @@ def test_no_space_for_a_large_one_is_an_error_that_says_where(
     spilled: list[SectionData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Path("/dev/full").open("wb", 0) as full:
-        monkeypatch.setattr(pages_module, "_nameless", lambda: full)
+        monkeypatch.setattr(copies_module, "_nameless", lambda: full)
         with pytest.raises(StoreError, match=r"put a segment together.*No space left.*CACHE_DIR"):
             encoded(spilled)
 
@@ -256,3 +260,169 @@ def test_a_section_without_rows(sections: list[SectionData]) -> None:
 def test_attempts_get_names_of_their_own() -> None:
     assert PATH == "segments/op/000000000003-0001-attempt.arrow"
     assert segment_path("op", Epoch(3), 1, "other") != PATH
+
+
+@pytest.mark.parametrize(
+    ("counts", "cuts"),
+    [
+        ([], []),
+        ([3], [(0, 1, 3)]),
+        ([4], [(0, 1, 4)]),
+        ([9], [(0, 1, 9)]),
+        ([1, 1, 1, 1], [(0, 4, 4)]),
+        ([1, 2, 2, 1], [(0, 3, 5), (3, 4, 1)]),
+        ([5, 1, 1], [(0, 1, 5), (1, 3, 2)]),
+        ([3, 4, 1], [(0, 2, 7), (2, 3, 1)]),
+    ],
+)
+@pytest.mark.usefixtures("small_pages")
+def test_pages_end_with_the_key_group_that_fills_them(
+    counts: list[int], cuts: list[tuple[int, int, int]]
+) -> None:
+    assert segment_module._page_cuts(np.asarray(counts, np.int64)) == cuts
+
+
+class TestColumns:
+    """Columns of a page that are verified alone."""
+
+    @pytest.fixture
+    def local(self, tmp_path: Path) -> Store:
+        return open_store(str(tmp_path))
+
+    def damaged(self, store: Store, sections: list[SectionData], names: list[str]) -> Segment:
+        """A segment in whose first page the bytes of some columns are wrong."""
+        data, entry = encoded(sections)
+        page = pa.py_buffer(data[entry.pages[0][0] : sum(entry.pages[0][:2])])
+        spans = segment_module._column_spans(page, sections[0].rows.schema)
+        wrong = bytearray(data)
+        for name in names:
+            start, end = spans[sections[0].rows.schema.get_field_index(name)]
+            assert start < end
+            wrong[entry.pages[0][0] + end - 1] ^= 1
+        store.put(PATH, bytes(wrong))
+        return open_segment(store, entry)
+
+    def test_a_column_is_right_whatever_the_others_are(
+        self, local: Store, sections: list[SectionData]
+    ) -> None:
+        segment = self.damaged(local, sections, ["s"])
+        page = segment.page(0, ["_hi", "n"])
+        assert page.column("n").equals(sections[0].rows.slice(0, page.num_rows).column("n"))
+        where = f"{local.url}/{PATH}"
+        message = rf"column 's' of page 0 of segment {where} \(bytes \d+ to \d+\) is damaged"
+        for names in (["s"], ["n", "s"]):
+            with pytest.raises(CorruptSegmentError, match=message):
+                segment.page(0, names)
+        with pytest.raises(CorruptSegmentError, match=f"page 0 of segment {where}"):
+            segment.page(0)
+
+    def test_the_header_is_verified_with_any_column(
+        self, local: Store, sections: list[SectionData]
+    ) -> None:
+        data, entry = encoded(sections)
+        wrong = bytearray(data)
+        wrong[entry.pages[0][0] + 20] ^= 1
+        local.put(PATH, bytes(wrong))
+        with pytest.raises(CorruptSegmentError, match="the header of page 0 of segment"):
+            open_segment(local, entry).page(0, ["n"])
+
+    def test_what_was_verified_is_not_looked_at_again(
+        self, local: Store, sections: list[SectionData]
+    ) -> None:
+        segment = self.damaged(local, sections, [])
+        segment.page(0, ["n"])
+        once = segment.read_bytes
+        assert 0 < once < segment.entry.pages[0][1]
+        segment.page(0, ["n"])
+        assert segment.read_bytes == once
+        segment.page(0, ["n", "s"])
+        assert once < segment.read_bytes < segment.entry.pages[0][1]
+        segment.page(0)
+        assert segment.read_bytes > segment.entry.pages[0][1]
+
+    def test_without_sums_of_columns_the_whole_page_is_verified(
+        self, local: Store, sections: list[SectionData]
+    ) -> None:
+        segment = self.damaged(local, sections, ["s"])
+        segment.entry = dataclasses.replace(segment.entry, columns=())
+        with pytest.raises(CorruptSegmentError, match="page 0 of segment"):
+            segment.page(0, ["n"])
+
+    @pytest.mark.usefixtures("small_pages")
+    def test_columns_of_a_remote_segment_are_fetched_alone(
+        self, sections: list[SectionData], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(copies_module.VARIABLE, str(tmp_path / "copies"))
+        monkeypatch.setattr(copies_module, "COALESCE", 0)
+        monkeypatch.setattr(segment_module, "SMALL", 0)
+        monkeypatch.setattr(segment_module, "HEADER", 64)
+        data, entry = encoded(sections)
+        remote = open_store(f"memory://{tmp_path}")
+        remote.put(PATH, data)
+        asked: list[tuple[int, int]] = []
+        real = remote.read_range
+
+        def read_range(path: str, offset: int, length: int) -> bytes:
+            asked.append((offset, length))
+            return real(path, offset, length)
+
+        remote.read_range = read_range  # type: ignore[method-assign]
+        segment = open_segment(remote, entry)
+        frame = sum(length for _, length in asked)
+        assert frame == entry.bytes - sum(length for _, length, _ in entry.pages)
+        asked.clear()
+        first = sections[0].rows.slice(0, 4)
+        assert segment.page(0, ["n"]).column("n").equals(first.column("n"))
+        assert sum(length for _, length in asked) < entry.pages[0][1]
+        asked.clear()
+        segment.fetch_columns([0], ["n"])
+        assert asked == []
+        segment.fetch_columns([0, 1], ["n"])
+        assert {offset >= entry.pages[1][0] for offset, _ in asked} == {True}
+        asked.clear()
+        segment.prefetch([2])
+        segment.prefetch([2])
+        assert asked == [entry.pages[2][:2]]
+
+
+def test_a_section_is_found_in_its_json() -> None:
+    described = Section(Epoch(1), Epoch(3), "0-2", 10, 4, 2)
+    assert described.to_json() == [1, 3, "0-2", 10, 4, 2]
+    assert Section.from_json(described.to_json()) == described
+    assert not described.is_base
+    assert Section(Epoch(0), Epoch(3), "0", 1, 0, 1).is_base
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "segments/x",
+        "manifests/op/x",
+        "segments/op/../x",
+        "segments/./x",
+        "segments//x",
+        "/segments/op/x",
+        "segments/op/x\0",
+    ],
+)
+def test_a_manifest_cannot_name_files_elsewhere(path: str, sections: list[SectionData]) -> None:
+    data = encoded(sections)[1].to_json()
+    with pytest.raises(CorruptManifestError, match=f"names the segment {re.escape(repr(path))}"):
+        SegmentEntry.from_json(data | {"path": path})
+
+
+def test_a_file_is_put_together_of_two(sections: list[SectionData]) -> None:
+    data, entry = encoded(sections)
+    offset = entry.pages[0][0]
+    old = bytearray(data)
+    old[offset + 30] ^= 1
+    new = bytearray(data)
+    new[entry.pages[1][0] + 30] ^= 1
+    assert not page_is_whole(entry, 0, bytes(old))
+    assert page_is_whole(entry, 1, bytes(old))
+    assert with_parts(entry, bytes(old), bytes(new)) == data
+    assert with_parts(entry, bytes(new), bytes(new)) is None
+    assert with_parts(entry, b"", data) == data
+    assert with_parts(entry, bytes(old), data + b"x") is None
+    framed = bytes([data[0] ^ 1]) + data[1:]
+    assert with_parts(entry, data, framed) is None

@@ -10,10 +10,19 @@ import pytest
 from tests.unit.driving import Location, fingerprint
 
 import millrace as mr
-from millrace.errors import CorruptSparkLogError, MissingEpochError
+from millrace.errors import CorruptSparkLogError, MissingEpochError, MissingFileError
 from millrace.log.inspection import inspect
 from millrace.log.manifest import manifest_path
-from millrace.log.spark_logs import check_logs, damaged_logs, last_committed
+from millrace.log.spark_logs import (
+    check_logs,
+    damaged_logs,
+    is_interrupted,
+    last_committed,
+    offset_lines,
+    planned,
+    rewrite,
+)
+from millrace.log.store import open_store
 
 BATCHES = 3
 
@@ -100,3 +109,83 @@ def test_a_reader_notices_that_the_newest_manifest_is_missing(location: Location
     with pytest.raises(MissingEpochError, match=r"committed batch 2 .* of epoch 2, is of batch 1"):
         mr.open(location.store.url)
     assert mr.open(location.store.url, epoch=2).epoch == 2
+
+
+def test_what_spark_has_planned_and_committed(location: Location) -> None:
+    store = location.store
+    assert planned(store) == [0, 1, 2]
+    assert not is_interrupted(store)
+    store.delete("spark/commits/2")
+    assert last_committed(store) == 1
+    assert is_interrupted(store)
+    assert offset_lines(store, 1) == ["v1", '{"batch":1}', '{"logOffset":1}', "-"]
+
+
+def test_a_query_that_has_not_run_is_not_interrupted(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    assert (last_committed(store), planned(store), is_interrupted(store)) == (None, [], False)
+    store.put("spark/offsets/0", b"v1\n{}\n-")
+    assert is_interrupted(store)
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 1024, 1025])
+def test_a_file_that_is_rewritten_gets_its_checksums(location: Location, size: int) -> None:
+    store, data = location.store, b"y" * size
+    rewrite(store, "spark/offsets/1", data)
+    assert store.read("spark/offsets/1") == data
+    assert store.read("spark/offsets/.1.crc") == hadoop_sums(data)
+    assert not damaged_logs(store)
+
+
+def test_a_file_without_checksums_is_rewritten_without(location: Location) -> None:
+    store = location.store
+    store.delete("spark/offsets/.1.crc")
+    rewrite(store, "spark/offsets/1", b"new")
+    assert store.read("spark/offsets/1") == b"new"
+    assert store.size("spark/offsets/.1.crc") is None
+
+
+@pytest.mark.parametrize(
+    ("sums", "whole"),
+    [
+        (b"crc\0" + (512).to_bytes(4), True),
+        (b"crc\0" + (512).to_bytes(4) + bytes(4), True),
+        (b"crc\0" + (512).to_bytes(4) + bytes(3) + b"x", False),
+        (b"crc\0" + (0).to_bytes(4), False),
+        (b"crc\0" + (1).to_bytes(4), True),
+        (b"crx\0" + (512).to_bytes(4), False),
+        (b"crc\0" + (512).to_bytes(4)[:3], False),
+    ],
+)
+def test_the_checksums_of_an_empty_file(location: Location, sums: bytes, whole: bool) -> None:
+    root = Path(location.store.url)
+    (root / "spark/offsets/1").write_bytes(b"")
+    (root / "spark/offsets/.1.crc").write_bytes(sums)
+    assert (damaged_logs(location.store) == []) is whole
+
+
+def test_a_file_that_spark_forgets_while_it_is_read_is_no_damage(location: Location) -> None:
+    store = location.store
+    real = store.read
+
+    def read(path: str) -> bytes:
+        if path == "spark/offsets/1":
+            raise MissingFileError(path)
+        return real(path)
+
+    store.read = read  # type: ignore[method-assign]
+    assert damaged_logs(store) == []
+
+
+def test_what_is_missing_is_named(location: Location) -> None:
+    store = location.store
+    store.delete("spark/sources/0/2")
+    store.delete("spark/sources/0/.2.crc")
+    with pytest.raises(CorruptSparkLogError, match=r"spark/sources/0/2 is missing.*batch 2 read"):
+        check_logs(store, 2)
+    check_logs(store, 1)
+    with pytest.raises(CorruptSparkLogError, match=r"spark/offsets/3 is missing.*batch 3 read"):
+        check_logs(store, 3)
+    store.delete("spark/metadata")
+    with pytest.raises(CorruptSparkLogError, match=r"spark/metadata is missing\. Continuing would"):
+        check_logs(store, 1)

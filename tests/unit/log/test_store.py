@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractFileSystem
 
 from millrace.errors import (
     AlreadyExistsError,
     MissingFileError,
     StoreError,
+    UnsafeStoreError,
     UnwritableLocationError,
 )
-from millrace.log.store import FsspecStore, LocalStore, Store, open_store
+from millrace.log import store as store_module
+from millrace.log.store import FsspecStore, LocalStore, Store, check_create, open_store, replace
 
 
 @pytest.fixture(params=["local", "file-url", "memory"])
@@ -143,7 +149,6 @@ def test_a_file_in_the_place_of_the_location_cannot_be_written(tmp_path: Path) -
         store.list("")
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
 def test_a_file_system_that_takes_no_files(tmp_path: Path) -> None:
     with pytest.raises(UnwritableLocationError, match="cannot create /proc/location"):
         open_store("/proc/location").create("millrace.json", b"x")
@@ -214,3 +219,100 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     store.put("a", b"0123456789")
     store.create("b", b"0123456789")
     assert store.read("a") == store.read("b") == b"0123456789"
+
+
+def test_some_bytes_of_a_file(store: Store) -> None:
+    store.put("a/b", b"0123456789")
+    assert store.read_range("a/b", 0, 3) == b"012"
+    assert store.read_range("a/b", 4, 2) == b"45"
+    assert store.read_range("a/b", 8, 5) == b"89"
+    with pytest.raises(MissingFileError, match="a/none is missing"):
+        store.read_range("a/none", 0, 1)
+
+
+def test_a_file_is_replaced(store: Store) -> None:
+    store.put("a/b", b"old")
+    local = store.local_path("a/b")
+    with open(local, "rb") if local else contextlib.nullcontext() as opened:
+        replace(store, "a/b", b"newer")
+        assert opened is None or opened.read() == b"old"
+    assert store.read("a/b") == b"newer"
+    assert store.list("") == ["a/b"]
+
+
+@pytest.mark.parametrize("url", ["", None, 5])
+def test_what_is_no_location(url: object) -> None:
+    with pytest.raises(UnwritableLocationError, match=f"{url!r} is not a location. Give a dir"):
+        open_store(url)  # type: ignore[arg-type]
+
+
+class Remembering(MemoryFileSystem):
+    """Says how it was made."""
+
+    protocol = "remembering"
+    made: ClassVar[list[dict[str, Any]]] = []
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        self.made.append(options)
+        super().__init__(*given, **options)
+
+
+class Looking(MemoryFileSystem):
+    """Looks whether a file is there, and then writes it, as fsspec does by default."""
+
+    protocol = "looking"
+    pipe_file = AbstractFileSystem.pipe_file
+
+
+class Overwriting(MemoryFileSystem):
+    """Knows the mode, and does not care."""
+
+    protocol = "overwriting"
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        super().pipe_file(path, value)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def file_systems() -> None:
+    for kind in (Remembering, Looking, Overwriting):
+        fsspec.register_implementation(kind.protocol, kind, clobber=True)
+
+
+def test_no_lists_are_remembered() -> None:
+    open_store("remembering://some/where")
+    assert Remembering.made[-1]["use_listings_cache"] is False
+
+
+def test_a_store_that_looks_before_it_writes_is_refused() -> None:
+    with pytest.raises(UnsafeStoreError, match=r"looking://a \(Looking\) looks whether.*Use a"):
+        check_create(open_store("looking://a"))
+
+
+def test_a_store_that_overwrites_is_refused() -> None:
+    store = open_store("overwriting://b")
+    with pytest.raises(UnsafeStoreError, match=r"\(Overwriting\) has overwritten"):
+        check_create(store)
+    assert store.list("") == []
+
+
+def test_a_store_with_an_exclusive_create_is_fine(tmp_path: Path) -> None:
+    store = open_store("memory://probed")
+    check_create(store)
+    assert store.list("") == []
+    check_create(open_store(str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_new_folders_are_synced_in_their_parents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(store_module, "_sync_folder", synced.append)
+    store = open_store(str(tmp_path / "a" / "b"))
+    store.put("c/d/file", b"1")
+    own = [tmp_path, tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "c"]
+    assert synced == [*map(str, own), str(tmp_path / "a" / "b" / "c" / "d")]
+    synced.clear()
+    store.put("c/d/other", b"1")
+    assert synced == [str(tmp_path / "a" / "b" / "c" / "d")]

@@ -13,21 +13,18 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as T
+from tests.epochs import Epochs
 
 from millrace import types
-from millrace.clock import fresh_id
-from millrace.ids import Epoch, OperatorName, Shard
-from millrace.keygroups import Assignment, groups_of
+from millrace.ids import Epoch, OperatorName
 from millrace.keygroups.hashing import fingerprints
-from millrace.log import Journal, OperatorCommit, open_store
-from millrace.log.segment import HI, LO, segment_path
-from millrace.operators import AggregateOperator
-from millrace.operators.aggregate import AggregateSpec, Key
-from millrace.operators.operator import MAIN, Moment
-from millrace.state.replica import Replica
-from millrace.state.writing import compose_segment
+from millrace.log import Trail
+from millrace.operators.aggregate.operator import AggregateOperator
+from millrace.operators.aggregate.spec import AggregateSpec
+from millrace.operators.input import Input
+from millrace.operators.operator import Column
 
-KEYS = [Key("room", T.StringType()), Key("device", T.LongType())]
+KEYS = [Column("room", T.StringType()), Column("device", T.LongType())]
 AGGREGATES = [
     AggregateSpec("n", "count", "v", T.LongType(), ()),
     AggregateSpec("total", "sum", "v", T.LongType(), ()),
@@ -54,14 +51,15 @@ class Counted:
 
     def __post_init__(self) -> None:
         self.operator = AggregateOperator(OperatorName(self.name), KEYS, AGGREGATES)
-        self.journal = Journal.create(open_store(self.url), self.key_groups)
-        self.trail = self.journal.trail(self.journal.head())
+        self._epochs = Epochs(
+            self.url, self.operator, self.key_groups, index_budget=self.index_budget
+        )
+        self.journal = self._epochs.journal
         self._rows: list[tuple[KeyTuple, int]] = []
-        self._replica = self._open()
 
-    def _open(self) -> Replica:
-        schema = self.operator.tables[MAIN].schema
-        return Replica(self.journal.store, schema, self.key_groups)
+    @property
+    def trail(self) -> Trail:
+        return self._epochs.trail
 
     def store_is_tidy(self) -> bool:
         """Whether there are no segments but those that retained epochs need."""
@@ -70,49 +68,22 @@ class Counted:
         return set(self.journal.store.list("segments")) == live
 
     def restart(self) -> None:
-        """As after a crash: what was held is gone, and what was not committed never was."""
-        self.trail = self.journal.trail(self.journal.head())
-        self._replica = self._open()
+        """As after a crash."""
+        self._epochs.restart()
 
     def send(self, rows: Iterable[tuple[KeyTuple, int]], *, commit: bool = True) -> int:
         """Run an epoch with some rows, as (key, value)."""
         listed = list(rows)
-        table = self._partials(listed)
         epoch = Epoch(self.trail.epoch + 1)
-        assignment = Assignment.even(self.key_groups, self.shards)
-        group = groups_of(table.column(HI).to_numpy().view("uint64"), self.key_groups)
-        entries = []
-        for shard in range(self.shards):
-            mine = assignment.groups_of(Shard(shard))
-            part = table.filter(pa.array([assignment.owners[g] == shard for g in group]))
-            self._replica.follow(self.trail.operator(self.operator.name), self.trail.epoch, mine)
-            if not part.num_rows:
-                continue
-            change = self.operator.apply({MAIN: self._replica}, part, mine, Moment(epoch, 0, None))
-            path = segment_path(self.name, epoch, shard, fresh_id()[:12])
-            written = compose_segment(
-                self._replica, path, change.tables[MAIN].rows, mine, self.index_budget
-            )
-            self.journal.store.put(path, memoryview(written.buffer))
-            entries.append(written.entry)
-        if not commit:
-            return int(epoch)
-        self._rows += listed
-        oracle = batch(self._rows)
-        self.history[epoch] = oracle
-        self.journal.commit(
-            self.trail,
-            run="run",
-            batch_id=epoch - 1,
-            watermark_ms=None,
-            operators={self.operator.name: OperatorCommit(assignment, tuple(entries), len(oracle))},
-            specs={self.operator.name: self.operator.spec()},
-            full=False,
-            time_ms=START_MS + 1000 * (epoch - 1),
-        )
+        self._epochs.shards = self.shards
+        reports = self._epochs.run(self._partials(listed))
+        if commit:
+            self._rows += listed
+            self.history[epoch] = batch(self._rows)
+            self._epochs.commit(reports, time_ms=START_MS + 1000 * (epoch - 1))
         return int(epoch)
 
-    def _partials(self, rows: list[tuple[KeyTuple, int]]) -> pa.Table:
+    def _partials(self, rows: list[tuple[KeyTuple, int]]) -> Input:
         """A row per key, as the JVM's partial aggregation hands it over."""
         grouped: dict[KeyTuple, list[int]] = {}
         for key, value in rows:
@@ -121,19 +92,12 @@ class Counted:
             pa.array([k[i] for k in grouped], types.arrow_type(key.type, key.name))
             for i, key in enumerate(KEYS)
         ]
-        hi, lo = fingerprints(keys, [key.type for key in KEYS])
+        hi, lo = fingerprints(keys)
         counts = pa.array([len(v) for v in grouped.values()], pa.int64())
         sums = [sum(v) for v in grouped.values()]
-        columns = {
-            HI: pa.array(hi.view("int64")),
-            LO: pa.array(lo.view("int64")),
-            **{f"_k{i}": column for i, column in enumerate(keys)},
-            "_p0_0": counts,
-            "_p1_0": pa.array(sums, pa.int64()),
-            "_p2_0": pa.array([float(s) for s in sums], pa.float64()),
-            "_p2_1": counts,
-        }
-        return pa.table(columns)
+        means = (pa.array([float(s) for s in sums], pa.float64()), counts)
+        partials = ((counts,), (pa.array(sums, pa.int64()),), means)
+        return Input(hi, lo, tuple(keys), partials=partials)
 
 
 def batch(rows: Iterable[tuple[KeyTuple, int]]) -> Oracle:

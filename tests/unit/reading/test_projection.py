@@ -10,11 +10,12 @@ from typing import Any
 import fsspec
 import pyarrow as pa
 import pytest
-from tests.unit.reading.streams import Counted, draw
+from tests.unit.reading.streams import Counted, as_oracle, draw
 
 import millrace as mr
 from millrace.errors import CorruptSegmentError
-from millrace.log import pages as pages_module
+from millrace.ids import Epoch
+from millrace.log import copies as copies_module
 from millrace.log import segment as segment_module
 from millrace.log.store import FsspecStore
 
@@ -89,17 +90,17 @@ class Counting(FsspecStore):
 def test_a_remote_store_is_asked_for_no_more(
     stream: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(pages_module.VARIABLE, str(tmp_path / "copies"))
+    monkeypatch.setenv(copies_module.VARIABLE, str(tmp_path / "copies"))
     monkeypatch.setattr(segment_module, "SMALL", 0)
     monkeypatch.setattr(segment_module, "HEADER", 1024)
-    monkeypatch.setattr(pages_module, "COALESCE", 0)
+    monkeypatch.setattr(copies_module, "COALESCE", 0)
     monkeypatch.setattr("millrace.reading.reader.open_store", Counting)
     url = f"memory://projection-{os.getpid()}"
     fs = fsspec.filesystem("memory")
     fs.put(stream.url, url.removeprefix("memory:/"), recursive=True)
 
     def fetched(query: str) -> int:
-        monkeypatch.setenv(pages_module.VARIABLE, str(tmp_path / f"copies-{hash(query)}"))
+        monkeypatch.setenv(copies_module.VARIABLE, str(tmp_path / f"copies-{hash(query)}"))
         Counting.fetched = 0
         with mr.open(url) as reader:
             found = reader.sql(query)
@@ -116,6 +117,46 @@ def test_a_remote_store_is_asked_for_no_more(
         reader.sql("select sum(n) as n from totals")
     assert Counting.fetched == before
     fs.rm(url.removeprefix("memory:/"), recursive=True)
+
+
+def test_copies_of_what_is_no_longer_live_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(copies_module.VARIABLE, str(tmp_path / "copies"))
+    monkeypatch.setattr("millrace.reading.snapshot.PRUNE_EVERY", 4)
+    stream = Counted(f"memory://pruned-{os.getpid()}")
+    rng = random.Random(5)
+
+    def copies() -> set[str]:
+        root = Path(copies_module.copies_of(stream.journal.store))
+        files = (f for f in root.rglob("*") if f.is_file())
+        return {str(f.relative_to(root)).rpartition(".")[0] for f in files}
+
+    def live() -> set[str]:
+        return {entry.path for entry in stream.trail.segments()}
+
+    for _ in range(12):
+        stream.send(draw(rng, 300))
+        assert as_oracle(mr.open(stream.url).to_arrow()) == stream.history[stream.trail.epoch]
+    past = {e.path for n in range(1, 12) for e in stream.journal.trail(Epoch(n)).segments()}
+    assert past - live()
+    following = mr.open(stream.url)
+    assert copies() <= live()
+    following.to_arrow()
+    for _ in range(4):
+        stream.send(draw(rng, 300))
+    assert copies() - live()
+    # A reader that follows deletes them as well, but not at every epoch.
+    following.refresh()
+    assert copies() <= live()
+    assert as_oracle(following.to_arrow()) == stream.history[stream.trail.epoch]
+    stream.send(draw(rng, 300))
+    following.refresh()
+    # One that looks at an earlier epoch leaves the others' copies alone.
+    before = copies()
+    with mr.open(stream.url, epoch=5) as earlier:
+        assert as_oracle(earlier.to_arrow()) == stream.history[5]
+    assert before < copies()
 
 
 @pytest.mark.parametrize("column", ["n", "total"])
@@ -146,5 +187,5 @@ def test_segments_without_checksums_of_columns_are_verified_whole(
         return segment_module.SegmentEntry.from_json(data)
 
     real = segment_module.open_segment
-    monkeypatch.setattr("millrace.state.pages.open_segment", lambda s, e: real(s, old(e)))
+    monkeypatch.setattr("millrace.state.mapped_pages.open_segment", lambda s, e: real(s, old(e)))
     assert read_by(stream, "select sum(n) from totals") == page_bytes(stream)

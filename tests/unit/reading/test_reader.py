@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
+import os
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +18,14 @@ from tests.unit.reading.streams import START_MS, Counted, Oracle, as_oracle, dra
 import millrace as mr
 from millrace.errors import (
     NewerFormatError,
+    StoreError,
     UnknownColumnError,
     UnknownEpochError,
     UnknownOperatorError,
     UsageError,
 )
+from millrace.log.manifest import Manifest
+from millrace.log.trail import Trail
 
 
 @pytest.fixture(scope="module")
@@ -330,3 +336,48 @@ def test_what_has_expired_is_not_shown() -> None:
     assert reader.get(["gone", "kept"]).column("_found").to_pylist() == [False, True]
     # As of the epoch before, nothing had.
     assert len(mr.open(harness.location, epoch=1).to_arrow(state="notes")) == 2
+
+
+def test_what_had_expired_stays_so_after_the_clock_was_set_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    harness = mr.testing.Harness(Fading(), key="k", schema="k string, v long", output="x long")
+    harness.send([{"k": "gone", "v": 1}])
+    harness.advance_time(dt.timedelta(seconds=11))
+    assert len(mr.open(harness.location).to_arrow()) == 0
+    head = Trail.advance
+
+    def set_back(self: Trail, manifest: Manifest, checksum: str) -> None:
+        head(self, replace(manifest, time_ms=manifest.time_ms - 60_000), checksum)
+
+    # The operators' time is in the manifest as well, and does not go back with the clock.
+    monkeypatch.setattr(Trail, "advance", set_back)
+    reader = mr.open(harness.location)
+    assert reader.epoch == 2
+    assert len(reader.to_arrow()) == 0
+    assert reader.get(["gone"]).column("_found").to_pylist() == [False]
+
+
+def test_mapped_segments_hold_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Counted(str(tmp_path / "location"))
+    rng = random.Random(17)
+    for _ in range(5):
+        stream.send(draw(rng, 50))
+    reader = mr.open(stream.url)
+    assert as_oracle(reader.to_arrow()) == stream.history[5]
+    descriptors = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    opened = [os.readlink(path) for path in descriptors if os.path.lexists(path)]
+    assert not [path for path in opened if path.startswith(stream.url)]
+    segments = [e.path for e in stream.trail.segments()]
+    maps = Path("/proc/self/maps").read_text()
+    assert all(path in maps for path in segments)
+
+    def at_the_limit(*_: Any) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    other = mr.open(stream.url)
+    monkeypatch.setattr("millrace.log.segment.os.open", at_the_limit)
+    with pytest.raises(StoreError, match=r"Too many open files.*ulimit -n"):
+        other.to_arrow()

@@ -123,6 +123,8 @@ def test_one_key_group(counted: Counted, reader: mr.Reader) -> None:
         "export database 'x'",
         "explain analyze create table t as select 1",
         "EXPLAIN (ANALYZE) insert into totals values (1)",
+        "/* a plan */ explain analyze create table t as select 1",
+        "explain -- a plan\n analyze /* of */ create table t as select 1",
     ],
 )
 def test_only_queries(reader: mr.Reader, statement: str) -> None:
@@ -221,6 +223,33 @@ def test_a_plan_can_be_looked_at(reader: mr.Reader) -> None:
     for explain in ("explain", "explain analyze", "EXPLAIN (ANALYZE, FORMAT json)"):
         (row,) = reader.sql(f"{explain} select * from totals where n > 1").to_pylist()
         assert "totals" in str(row) or "ARROW_SCAN" in str(row)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "-- a comment\nexplain",
+        "/* a\ncomment */ explain",
+        "/**/--\n/* * / */explain/**/analyze -- x\n",
+        "explain /* why */ (format json)",
+    ],
+)
+def test_comments_around_explain(reader: mr.Reader, prefix: str) -> None:
+    (row,) = reader.sql(f"{prefix} select * from totals where n > 1").to_pylist()
+    assert "totals" in str(row) or "ARROW_SCAN" in str(row)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "/* a /* nested */ comment */ explain select 1",
+        # To DuckDB, everything up to the second */ is a comment.
+        "explain /* /* */ select 1; -- */ */ analyze create table t as select 1",
+    ],
+)
+def test_comments_that_only_duckdb_understands_are_refused(reader: mr.Reader, query: str) -> None:
+    with pytest.raises((SqlError, ReadOnlyError)):
+        reader.sql(query)
 
 
 def test_results_are_arrow(reader: mr.Reader) -> None:

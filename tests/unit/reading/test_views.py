@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.unit.reading.streams import Counted, draw
 
@@ -62,6 +63,21 @@ def test_a_view_follows_the_epochs(stream: Counted) -> None:
         assert reader.sql("from views.sizes").to_pylist() == expected(stream, 4)
     assert len(stream.journal.store.list("views")) == results.KEPT
     assert inspect(stream.journal).strangers == []
+
+
+def test_folders_that_are_no_views(stream: Counted) -> None:
+    stream.send(draw(random.Random(33), 50))
+    store = stream.journal.store
+    for folder in ('x"; drop view totals; --', "a b", "1st", "ü", "x" * 64, "select"):
+        result = results.ViewResult(folder, Epoch(1), SQL, pa.table({"n": [7]}))
+        results.write(store, result)
+    with mr.open(stream.url) as reader:
+        # A name that is a word of SQL is a view's name all the same.
+        assert reader.views() == ["select"]
+        assert reader.sql('from views."select"').to_pylist() == [{"n": 7}]
+        for name in ("a b", "../totals", "", 'x"; drop view totals; --'):
+            with pytest.raises(UnknownViewError, match="its views are: 'select'"):
+                reader.view(name)
 
 
 def test_every_so_many_epochs(stream: Counted) -> None:

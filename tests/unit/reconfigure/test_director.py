@@ -15,11 +15,15 @@ from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
 from millrace.log.manifest import seal
 from millrace.log.store import open_store
-from millrace.reconfigure.cluster import DirectorOptions
+from millrace.reconfigure.cluster import (
+    Allowance,
+    DirectorOptions,
+    Executor,
+    Followed,
+    ToFollow,
+)
 from millrace.reconfigure.director import Director
-from millrace.reconfigure.followers import Allowance, Followed, Wanted
 from millrace.reconfigure.requests import Answer, Requests
-from millrace.reconfigure.slots import Executor
 from millrace.reconfigure.strategies import STRATEGIES
 
 OP, OTHER = OperatorName("op"), OperatorName("other")
@@ -54,14 +58,14 @@ class Executors:
     def prepare(self, assignments: Mapping[OperatorName, Assignment]) -> None: ...
 
     def follow(
-        self, version: Epoch, wanted: Wanted, allowances: Mapping[str, Allowance]
+        self, version: Epoch, to_follow: ToFollow, allowances: Mapping[str, Allowance]
     ) -> list[Followed]:
-        self.rounds.append((version, wanted))
+        self.rounds.append((version, to_follow))
         if self.failing is not None:
             raise self.failing
         return [
             Followed(operator, self.elsewhere or name, tuple(groups), version, 100)
-            for name, operators in wanted.items()
+            for name, operators in to_follow.items()
             for operator, groups in operators.items()
         ]
 
@@ -138,9 +142,9 @@ def test_live_does_not_flip_before_it_has_followed(stage: Stage) -> None:
 
 def test_executors_without_shards_are_warmed_up_once(stage: Stage) -> None:
     stage.run()
-    ((_, wanted),) = stage.cluster.rounds
+    ((_, to_follow),) = stage.cluster.rounds
     busy = set(stage.director.assignments().popitem()[1].executors)
-    assert wanted == {e.name: {} for e in stage.cluster.alive() if e.name not in busy}
+    assert to_follow == {e.name: {} for e in stage.cluster.alive() if e.name not in busy}
     stage.run()
     assert len(stage.cluster.rounds) == 1
 
@@ -150,9 +154,9 @@ def test_pause_follows_before_the_epoch(stage: Stage) -> None:
     stage.cluster.rounds.clear()
     stage.director.submit("rescale", "pause", parallelism=4)
     assert stage.run(follow=False).shards == 4
-    ((version, wanted),) = stage.cluster.rounds
+    ((version, to_follow),) = stage.cluster.rounds
     assert version == 1
-    assert sum(len(groups) for part in wanted.values() for groups in part.values()) == 8
+    assert sum(len(groups) for part in to_follow.values() for groups in part.values()) == 8
 
 
 @pytest.mark.parametrize("strategy", ["pause", "fluid"])
@@ -203,7 +207,7 @@ def test_a_request_during_a_restart_is_not_taken_for_done(stage: Stage) -> None:
     assert second.wait(0).state == "done"
 
 
-def test_a_restart_whose_executors_died_meanwhile_is_planned_anew(stage: Stage) -> None:
+def test_a_restart_whose_executors_died_meanwhile_is_planned_again(stage: Stage) -> None:
     stage.run()
     move = stage.director.submit("rescale", "restart", parallelism=4)
     stage.run()
@@ -392,22 +396,22 @@ def test_a_lost_executor_is_replaced_at_once_and_healed_later(tmp_path: Path) ->
     assert set(stage.settle().executors) == {"a", "c", "e"}
 
 
-def test_what_is_wanted_is_told_while_executors_lack(tmp_path: Path) -> None:
+def test_the_parallelism_that_lacks_executors_is_unmet(tmp_path: Path) -> None:
     stage = Stage(tmp_path, Executors("a", "b", "c"), shards=3)
     stage.run()
-    assert stage.director.wanted() == {}
+    assert stage.director.unmet_parallelism() == {}
     stage.cluster.names.remove("b")
     assert stage.run().shards == 2
-    assert stage.director.wanted() == {OP: 3}
+    assert stage.director.unmet_parallelism() == {OP: 3}
     # A rescale under way is a request without an answer: the next driver has it from there.
     move = stage.director.submit("rescale", "live", parallelism=1)
     stage.run(follow=False)
-    assert (move.state, stage.director.wanted()) == ("moving", {})
+    assert (move.state, stage.director.unmet_parallelism()) == ("moving", {})
     move.cancel()
-    assert stage.director.wanted() == {OP: 3}
+    assert stage.director.unmet_parallelism() == {OP: 3}
     stage.cluster.names.append("e")
     assert stage.settle().shards == 3
-    assert stage.director.wanted() == {}
+    assert stage.director.unmet_parallelism() == {}
 
 
 def test_executors_that_come_late_get_their_share(tmp_path: Path) -> None:
@@ -425,8 +429,8 @@ def test_a_standby_takes_over_without_following(tmp_path: Path) -> None:
     before = stage.settle(3)
     followed = {
         (name, group)
-        for _, wanted in stage.cluster.rounds
-        for name, operators in wanted.items()
+        for _, to_follow in stage.cluster.rounds
+        for name, operators in to_follow.items()
         for group in operators[OP]
     }
     stage.cluster.names.remove("a")
@@ -462,6 +466,9 @@ def test_without_executors_shards_run_anywhere_until_some_come(stage: Stage) -> 
         ("undrain", {"strategy": "live"}, "no executor None"),
         ("cancel", {}, "nothing to cancel"),
         ("cancel", {"request": "17"}, "'17' is not known"),
+        ("rescale", {"parallelism": 2, "operator": ["op"]}, r"no operator \['op'\]"),
+        ("move", {"key_groups": [1], "to": ["a"]}, r"no executor \['a'\]"),
+        ("drain", {"executor": {}}, "no executor {}"),
         ("explode", {"strategy": "live"}, "no request of kind 'explode'"),
     ],
 )
@@ -480,8 +487,16 @@ def test_what_cannot_be_is_refused_and_harms_nothing(
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"{}\nnonsense\n", "is damaged"), (seal({"format": 99})[0], "has format 99")],
-    ids=["damaged", "newer"],
+    [
+        (b"{}\nnonsense\n", "is damaged"),
+        (seal({"format": 99})[0], "has format 99"),
+        (seal({})[0], "is malformed"),
+        (seal({"format": "1"})[0], "is malformed"),
+        (seal({"format": 1, "kind": "rescale", "details": {}})[0], "is malformed"),
+        (seal({"format": 1, "kind": 3, "created": 0, "details": {}})[0], r"is malformed \(kind\)"),
+        (seal({"format": 1, "kind": "drain", "created": 0, "details": []})[0], "is malformed"),
+        (seal([1])[0], "is malformed"),  # type: ignore[arg-type]
+    ],
 )
 def test_a_request_that_cannot_be_read_is_refused_and_others_are_served(
     stage: Stage, content: bytes, reason: str
@@ -494,10 +509,40 @@ def test_a_request_that_cannot_be_read_is_refused_and_others_are_served(
     answer = stage.answer("0000000000001-bad")
     assert answer is not None
     assert answer.state == "refused"
-    assert reason in answer.reason
+    assert re.search(reason, answer.reason)
     answer = stage.answer(good.id)
     assert answer is not None
     assert answer.state == "done"
+
+
+@pytest.mark.parametrize("name", ["0 copy.json", "._0.json", "0.json.bak", ".json", "notes.txt"])
+def test_files_that_are_no_requests_are_ignored(stage: Stage, name: str) -> None:
+    stage.run()
+    open_store(stage.requests.url).put(f"requests/{name}", seal({"format": 1})[0])
+    good = stage.requests.submit("rescale", parallelism=3, strategy="pause")
+    stage.director.poll()
+    assert stage.run().shards == 3
+    assert stage.requests.ids() == [good.id]
+    assert not [p for p in open_store(stage.requests.url).list("requests") if "copy.answer" in p]
+
+
+def test_a_request_whose_check_fails_is_taken_up_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For example because Spark did not answer when asked for its executors."""
+    stage.run()
+    request = stage.requests.submit("rescale", parallelism=3, strategy="pause")
+
+    def failing() -> tuple[Executor, ...]:
+        raise RuntimeError("no answer from the JVM")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.cluster, "alive", failing)
+        with pytest.raises(RuntimeError, match="JVM"):
+            stage.director.poll()
+    assert stage.answer(request.id) is None
+    stage.director.poll()
+    assert stage.run().shards == 3
 
 
 def test_what_was_withdrawn_is_not_carried_out(
@@ -517,8 +562,9 @@ def test_what_was_withdrawn_is_not_carried_out(
     assert stage.settle(3) == before
 
 
+@pytest.mark.parametrize("error", [StoreError("no network"), RuntimeError("no network")])
 def test_an_answer_that_cannot_be_written_is_written_later(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     stage.run()
     first = stage.director.submit("rescale", "pause", parallelism=3)
@@ -527,7 +573,7 @@ def test_an_answer_that_cannot_be_written_is_written_later(
 
     def failing(id_: str, given: Answer) -> bool:
         if next(failures, False):
-            raise StoreError("no network")
+            raise error
         return answer(id_, given)
 
     monkeypatch.setattr(stage.requests, "answer", failing)

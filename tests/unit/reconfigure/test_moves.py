@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.waiting import DEADLINE
 
 from millrace.errors import MoveError
 from millrace.reconfigure.moves import Latency, Move, MoveReport
@@ -27,7 +28,7 @@ def test_waiting_for_a_move_that_gets_done() -> None:
     move = make()
     thread = threading.Timer(0.05, lambda: move.end("done"))
     thread.start()
-    assert move.wait(30) is move
+    assert move.wait(DEADLINE) is move
     thread.join()
     assert not move.is_open
     assert move.wait() is move

@@ -9,7 +9,13 @@ from millrace.errors import UsageError
 from millrace.ids import Epoch
 from millrace.keygroups import Assignment
 from millrace.reconfigure.planner import Plan, Slot, plan
-from millrace.reconfigure.strategies import FLUID_STEPS, STRATEGIES, View, check_strategy, next_step
+from millrace.reconfigure.strategies import (
+    FLUID_STEPS,
+    STRATEGIES,
+    MoveStatus,
+    check_strategy,
+    next_step,
+)
 
 VERSION = Epoch(10)
 
@@ -19,19 +25,21 @@ def two_to_four(key_groups: int = 16) -> Plan:
     return plan(current, [Slot("a", keeps=0), Slot("b", keeps=1), Slot("c"), Slot("d")])
 
 
-def view(planned: Plan, followed: int | None = None, load: np.ndarray | None = None) -> View:
+def status(
+    planned: Plan, followed: int | None = None, load: np.ndarray | None = None
+) -> MoveStatus:
     known = {} if followed is None else {g: Epoch(followed) for g in planned.moved}
-    return View(VERSION, planned, known, np.zeros(0) if load is None else load)
+    return MoveStatus(VERSION, planned, known, np.zeros(0) if load is None else load)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_with_nothing_to_move_all_are_done(strategy: str) -> None:
     planned = two_to_four()
     there = planned.after(frozenset(planned.moved))
-    step = next_step(strategy, view(there))
+    step = next_step(strategy, status(there))
     assert step.done
     assert step.assignment == planned.target
-    assert (step.before, step.behind, step.restart) == ((), (), False)
+    assert (step.before, step.background, step.restart) == ((), (), False)
 
 
 @pytest.mark.parametrize("strategy", ["live", "standby"])
@@ -40,10 +48,10 @@ def test_live_flips_when_no_more_than_one_epoch_behind(
     strategy: str, followed: int | None, flips: bool
 ) -> None:
     planned = two_to_four()
-    step = next_step(strategy, view(planned, followed))
+    step = next_step(strategy, status(planned, followed))
     assert step.done == flips
     assert step.assignment == (planned.target if flips else planned.current)
-    assert step.behind == (() if flips else planned.moved)
+    assert step.background == (() if flips else planned.moved)
     assert not step.before
 
 
@@ -51,14 +59,14 @@ def test_live_waits_for_the_last_key_group() -> None:
     planned = two_to_four()
     followed = dict.fromkeys(planned.moved, VERSION)
     followed[planned.moved[0]] = Epoch(3)
-    step = next_step("live", View(VERSION, planned, followed))
+    step = next_step("live", MoveStatus(VERSION, planned, followed))
     assert not step.done
     assert step.assignment == planned.current
 
 
 def test_pause_waits_for_everything_at_once() -> None:
     planned = two_to_four()
-    step = next_step("pause", view(planned))
+    step = next_step("pause", status(planned))
     assert step.done
     assert step.assignment == planned.target
     assert step.before == planned.moved
@@ -66,16 +74,16 @@ def test_pause_waits_for_everything_at_once() -> None:
 
 def test_lazy_flips_at_once_and_follows_behind() -> None:
     planned = two_to_four()
-    step = next_step("lazy", view(planned))
+    step = next_step("lazy", status(planned))
     assert step.done
     assert step.assignment == planned.target
-    assert step.behind == planned.moved
+    assert step.background == planned.moved
     assert not step.before
 
 
 def test_restart_asks_for_it() -> None:
     planned = two_to_four()
-    step = next_step("restart", view(planned))
+    step = next_step("restart", status(planned))
     assert step.restart
     assert step.done
     assert step.assignment == planned.target
@@ -89,7 +97,7 @@ def test_fluid_moves_a_few_at_a_time_and_the_hottest_last(key_groups: int) -> No
     order: list[int] = []
     steps = 0
     while True:
-        step = next_step("fluid", view(planned, load=load))
+        step = next_step("fluid", status(planned, load=load))
         assert 1 <= len(step.before) <= max(1, -(-key_groups // (2 * FLUID_STEPS)))
         order += step.before
         steps += 1

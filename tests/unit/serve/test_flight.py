@@ -12,7 +12,7 @@ from pyarrow import flight
 from tests.unit.serve.counting import Counting
 
 from millrace.serve.flight import FOUND, OPERATOR_KEY, FlightLookups
-from millrace.serve.look import Lookups
+from millrace.serve.lookups import Lookups
 
 SCHEMA = pa.schema([("k", pa.string())])
 

@@ -16,10 +16,10 @@ import pytest
 from pyspark.sql import types as T
 from tests.unit.serve.counting import Counting
 
-from millrace.operators.aggregate import Key
+from millrace.operators.operator import Column
 from millrace.serve import http as serving
 from millrace.serve.http import App
-from millrace.serve.look import Lookups
+from millrace.serve.lookups import Lookups
 from millrace.serve.values import key_from_text, keys_from_json, rows_to_json
 
 LOCAL = "http://127.0.0.1:8470"
@@ -163,6 +163,93 @@ def test_without_the_token_nothing_is_told(lookups: Lookups) -> None:
     assert ask("GET", "/healthz").status_code == 200
 
 
+def test_tokens_that_are_no_ascii_are_refused(lookups: Lookups) -> None:
+    ask = Client(App(lookups, "s3cret"))
+    for wrong in (b"Bearer s\xe9cret", "Bearer 鍵".encode(), b"\xff", "Bearer ²".encode()):
+        answer = ask("GET", "/v1/totals?k=a", headers={"Authorization": wrong})
+        assert answer.status_code == 401
+    other = Client(App(lookups, "schlüssel"))
+    right = {"Authorization": "Bearer schlüssel".encode()}
+    assert other("GET", "/v1/totals?k=a", headers=right).status_code == 200
+    assert other("GET", "/v1/totals?k=a").status_code == 401
+
+
+KEY_TYPES: list[T.DataType] = [
+    T.StringType(),
+    T.LongType(),
+    T.DoubleType(),
+    T.BooleanType(),
+    T.DateType(),
+    T.TimestampType(),
+    T.BinaryType(),
+    T.DecimalType(10, 2),
+    T.DayTimeIntervalType(),
+    T.TimeType(6),
+    T.ArrayType(T.LongType()),
+    T.StructType([T.StructField("a", T.StringType()), T.StructField("b", T.DecimalType(5, 1))]),
+]
+ODD = [
+    "",
+    "²",
+    "٣",
+    "鍵",
+    "\x00",
+    "null",
+    "[null]",
+    "1",
+    "9" * 5000,
+    "1" + "0" * 400,
+    "1e400",
+    "sNaN",
+    "[" * 3000,
+    "{",
+    '"\\ud800"',
+    '{"a": "\\ud800"}',
+    '{"a": "x", "b": "sNaN"}',
+    "0001-01-01T00:00:00+14:00",
+    "9999-12-31T23:59:59.999999-14:00",
+]
+
+
+@pytest.mark.parametrize("key_type", KEY_TYPES, ids=str)
+def test_odd_keys_are_not_found_or_refused(tmp_path: Path, key_type: T.DataType) -> None:
+    counting = Counting(str(tmp_path), [Column("k", key_type)])
+    counting.epoch({(None,): (1, 1)})
+    ask = Client(App(Lookups(counting.url)))
+    for text in ODD:
+        answers = [ask("GET", "/v1/totals", params={"k": text})]
+        for body in (json.dumps({"keys": [{"k": text}]}), f'{{"keys": [{{"k": {text}}}]}}'):
+            answers.append(ask("POST", "/v1/totals/lookup", content=body.encode()))
+        for answer in answers:
+            assert answer.status_code in (200, 400), (text, answer.text)
+    raw = ask("GET", "/v1/totals?k=%FF%FE&%FF=%FE")
+    assert raw.status_code == 400
+
+
+def test_text_and_times_that_python_lacks_are_shown() -> None:
+    raw = pa.array([b"\xffa", None], pa.binary())
+    text = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
+    years = pa.array([2**62, None], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    maps = pa.MapArray.from_arrays([0, 1, 2], text.fill_null("b"), years)
+    structs = pa.StructArray.from_arrays([years, maps], ["t", "m"])
+    lists = pa.ListArray.from_arrays([0, 2, 2], maps)
+    batch = pa.RecordBatch.from_arrays(
+        [text, years, maps, structs, lists], ["s", "t", "m", "st", "l"]
+    )
+    last = "9999-12-31T23:59:59.999999Z"
+    bad = "\udcffa"
+    assert rows_to_json(batch) == [
+        {
+            "s": bad,
+            "t": last,
+            "m": {bad: last},
+            "st": {"t": last, "m": {bad: last}},
+            "l": [{bad: last}, {"b": None}],
+        },
+        {"s": None, "t": None, "m": {"b": None}, "st": {"t": None, "m": {"b": None}}, "l": []},
+    ]
+
+
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8470", ""])
 def test_without_a_token_other_names_are_refused(lookups: Lookups, host: str) -> None:
     answer = Client(App(lookups))("GET", "/v1/totals?k=a", headers={"Host": host})
@@ -187,12 +274,12 @@ def test_before_the_first_epoch(tmp_path: Path) -> None:
 
 def test_keys_in_a_url(tmp_path: Path) -> None:
     keys = [
-        Key("i", T.IntegerType()),
-        Key("b", T.BooleanType()),
-        Key("day", T.DateType()),
-        Key("at", T.TimestampType()),
-        Key("d", T.DecimalType(9, 2)),
-        Key("a", T.ArrayType(T.LongType())),
+        Column("i", T.IntegerType()),
+        Column("b", T.BooleanType()),
+        Column("day", T.DateType()),
+        Column("at", T.TimestampType()),
+        Column("d", T.DecimalType(9, 2)),
+        Column("a", T.ArrayType(T.LongType())),
     ]
     counting = Counting(str(tmp_path), keys)
     at = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.browser import document, needs_browser
+from tests.browser import document
 from tests.unit.serve.counting import Counting
 
 from millrace import clock
 from millrace.serve.command import Endpoint, server
-from millrace.serve.look import Lookups
+from millrace.serve.lookups import Lookups
 
-pytestmark = [pytest.mark.browser, needs_browser]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(params=[None, "s3cret"], ids=["open", "token"])

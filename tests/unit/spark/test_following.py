@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from millrace.spark.following import NICENESS, giving_way
+from millrace.spark.following import NICENESS, at_low_priority
 
 
 def priority() -> int:
@@ -14,7 +14,7 @@ def priority() -> int:
 
 def test_only_the_function_has_a_low_priority() -> None:
     before = priority()
-    assert giving_way(priority) == max(before, NICENESS)
+    assert at_low_priority(priority) == max(before, NICENESS)
     assert priority() == before
 
 
@@ -23,4 +23,4 @@ def test_a_failure_is_passed_on() -> None:
         raise LookupError("no such segment")
 
     with pytest.raises(LookupError, match="no such segment"):
-        giving_way(fail)
+        at_low_priority(fail)

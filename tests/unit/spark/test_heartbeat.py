@@ -10,7 +10,7 @@ from millrace import clock
 from millrace.log import open_store
 from millrace.log.spark_logs import damaged_logs, rewrite
 from millrace.log.store import Store
-from millrace.spark.heartbeat import go_on_beating
+from millrace.spark.heartbeat import continue_heartbeat
 
 NOW = 1_800_000_000_000
 HOUR = 3600
@@ -44,14 +44,14 @@ def read(store: Store, name: str) -> list[str]:
 
 
 def test_nothing_changes_while_the_clock_is_ahead(store: Store) -> None:
-    go_on_beating(store)
+    continue_heartbeat(store)
     assert read(store, "sources/1/0") == ["v1", str(NOW - HOUR * 1000)]
 
 
 def test_it_begins_early_enough_to_go_on(store: Store) -> None:
     plan(store, 2, 2 * HOUR)
     write(store, "commits/2", "v1\n{}")
-    go_on_beating(store)
+    continue_heartbeat(store)
     assert read(store, "sources/1/0") == ["v1", str(NOW - 2 * HOUR * 1000)]
     assert not damaged_logs(store)
 
@@ -60,7 +60,7 @@ def test_a_batch_that_ends_before_it_begins_is_mended(store: Store) -> None:
     plan(store, 2, 2 * HOUR)
     write(store, "commits/2", "v1\n{}")
     plan(store, 3, 7)
-    go_on_beating(store)
+    continue_heartbeat(store)
     assert read(store, "offsets/3")[2:] == ['{"logOffset":1}', str(2 * HOUR)]
     assert read(store, "sources/1/0") == ["v1", str(NOW - 2 * HOUR * 1000)]
     assert not damaged_logs(store)
@@ -69,7 +69,7 @@ def test_a_batch_that_ends_before_it_begins_is_mended(store: Store) -> None:
 def test_what_was_committed_is_left_alone(store: Store) -> None:
     plan(store, 2, 7)
     write(store, "commits/2", "v1\n{}")
-    go_on_beating(store)
+    continue_heartbeat(store)
     assert read(store, "offsets/2")[-1] == "7"
 
 
@@ -77,13 +77,13 @@ def test_what_was_committed_is_left_alone(store: Store) -> None:
 def test_a_batch_without_a_beat(store: Store, ends: object) -> None:
     plan(store, 2, ends)
     write(store, "commits/2", "v1\n{}")
-    go_on_beating(store)
+    continue_heartbeat(store)
     assert read(store, "sources/1/0") == ["v1", str(NOW - HOUR * 1000)]
 
 
 def test_before_the_first_batch_and_before_the_first_beat(tmp_path: Path) -> None:
     empty = open_store(str(tmp_path / "empty"))
-    go_on_beating(empty)
+    continue_heartbeat(empty)
     plan(empty, 0, "-")
-    go_on_beating(empty)
+    continue_heartbeat(empty)
     assert empty.list("spark/sources") == []

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, In
 from tests.unit.serve.counting import Counting
 
 from millrace.errors import UnknownEpochError, UnknownOperatorError, UsageError
-from millrace.operators.aggregate import Key
+from millrace.operators.operator import Column
 from millrace.spark.tables import (
     ChangeReader,
     FilteringReader,
@@ -22,7 +22,7 @@ from millrace.spark.tables import (
     StateSource,
 )
 
-KEYS = (Key("user", T.StringType()), Key("page", T.StringType()))
+KEYS = (Column("user", T.StringType()), Column("page", T.StringType()))
 
 
 @pytest.fixture

@@ -1,167 +1,103 @@
-"""Gathering rows of any type from any number of pages, against plain Python lists."""
+"""The store of chunks: numbers, whole columns, and what was written before a column changed."""
 
 from __future__ import annotations
 
-import datetime as dt
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace.errors import UnsupportedTypeError
-from millrace.state.columns import DELETED_BIT, ROW_BITS, ColumnStore
+from millrace.state.addresses import address_of
+from millrace.state.columns import ColumnStore, words
 
-UTC = dt.UTC
-LEAF = pa.struct([("a", pa.int8()), ("b", pa.string())])
-DEEP = pa.map_(
-    pa.string(),
-    pa.list_(pa.struct([("m", pa.map_(pa.int32(), pa.list_(pa.bool_()))), ("leaf", LEAF)])),
-)
-
-CASES: list[tuple[pa.DataType, list[Any]]] = [
-    (pa.bool_(), [True, None, False, True, True, None, False, False, True, True]),
-    (pa.int8(), [-128, 127, None, 0]),
-    (pa.int16(), [-(2**15), 2**15 - 1, None]),
-    (pa.int32(), [-(2**31), 2**31 - 1, None]),
-    (pa.int64(), [-(2**63), 2**63 - 1, None]),
-    (pa.uint8(), [0, 255, None]),
-    (pa.uint16(), [0, 2**16 - 1]),
-    (pa.uint32(), [0, 2**32 - 1]),
-    (pa.uint64(), [0, 2**64 - 1, None]),
-    (pa.float32(), [1.5, -0.0, float("inf"), None]),
-    (pa.float64(), [1e300, 5e-324, float("-inf"), None]),
-    (pa.decimal128(5, 2), [Decimal("-999.99"), Decimal("0.01"), None]),
-    (pa.decimal128(38, 0), [Decimal(10**38 - 1), Decimal(-(10**38) + 1), None]),
-    (pa.decimal128(38, 38), [Decimal("0." + "9" * 38), Decimal("-0." + "1" * 38), None]),
-    (pa.date32(), [dt.date(1, 1, 1), dt.date(9999, 12, 31), None]),
-    (pa.timestamp("us", tz="UTC"), [dt.datetime(1969, 12, 31, tzinfo=UTC), None]),
-    (pa.timestamp("us"), [dt.datetime(2024, 2, 29, 12, 0, 0, 1), None]),
-    (pa.duration("us"), [dt.timedelta(days=-1, microseconds=1), None]),
-    (pa.time64("us"), [dt.time(23, 59, 59, 999_999), None]),
-    (pa.string(), ["", "a", None, "żółw 🐢", "x" * 1000]),
-    (pa.binary(), [b"", b"\0\xff", None, b"x" * 70]),
-    (pa.null(), [None, None]),
-    (pa.list_(pa.int64()), [[], [1], None, [None, 2, 3], list(range(100))]),
-    (pa.list_(pa.list_(pa.string())), [[[]], [["a", None], None, []], None, []]),
-    (LEAF, [{"a": 1, "b": "x"}, None, {"a": None, "b": None}]),
-    (pa.struct([("s", pa.struct([("l", pa.list_(LEAF))]))]), [
-        {"s": {"l": [{"a": 1, "b": "x"}, None]}},
-        {"s": {"l": None}},
-        {"s": None},
-        None,
-    ]),
-    (pa.map_(pa.string(), pa.int64()), [[("a", 1), ("b", None)], [], None, [("", 0)]]),
-    (pa.map_(pa.int32(), LEAF), [[(1, {"a": 1, "b": None}), (2, None)], None]),
-    (DEEP, [
-        [
-            ("k", [{"m": [(1, [True, None]), (2, None)], "leaf": {"a": 7, "b": "z"}}, None]),
-            ("l", []),
-        ],
-        [("k", None)],
-        [],
-        None,
-        [("x", [{"m": None, "leaf": None}, {"m": [], "leaf": {"a": None, "b": ""}}])],
-    ]),
-    (
-        pa.list_(pa.map_(pa.string(), pa.list_(LEAF))),
-        [[[("q", [None, {"a": 0, "b": "b"}])], None], None],
-    ),
-]  # fmt: skip
+SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 
 
-def page(data_type: pa.DataType, values: list[Any]) -> pa.RecordBatch:
-    """A batch as a segment gives it: through Arrow IPC, so that its arrays start at offset 0.
-
-    It is written from the middle of a longer array, as pages are.
-    """
-    padded = pa.array([*values, *values, *values], data_type)
-    schema = pa.schema([pa.field("c", data_type)])
-    batch = pa.RecordBatch.from_arrays([padded], schema=schema).slice(len(values), len(values))
-    return pa.ipc.read_record_batch(batch.serialize(), schema)
+def batch(*numbers: int) -> pa.RecordBatch:
+    columns = [pa.array(numbers, pa.int64()), pa.array([f"{n}" for n in numbers])]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def address(chunk: int, row: int) -> int:
-    return chunk << ROW_BITS | row
+def test_words_are_a_view_that_respects_the_offset() -> None:
+    rows = pa.RecordBatch.from_pydict({"w": pa.array([1, 2, 2**64 - 1, 4], pa.uint64())})
+    assert words(rows, "w").tolist() == [1, 2, 2**64 - 1, 4]
+    assert words(rows.slice(1, 2), "w").tolist() == [2, 2**64 - 1]
+    assert words(rows, "w").ctypes.data == rows.column("w").buffers()[1].address
 
 
-def gathered(store: ColumnStore, addresses: list[int], name: str = "c") -> list[Any]:
-    (array,) = store.gather(np.asarray(addresses, np.uint64), [name])
-    array.validate(full=True)
-    assert array.type == store.schema.field(name).type
-    values: list[Any] = array.to_pylist()
-    return values
+def test_chunks_are_numbered_from_one_and_the_last_released_number_is_used_first() -> None:
+    store = ColumnStore(SCHEMA)
+    assert [store.add(batch(n)) for n in range(3)] == [1, 2, 3]
+    store.release(1)
+    store.release(3)
+    assert [store.add(batch(n)) for n in range(3)] == [3, 1, 4]
 
 
-@pytest.mark.parametrize(("data_type", "values"), CASES, ids=[str(t)[:40] for t, _ in CASES])
-def test_every_type(data_type: pa.DataType, values: list[Any]) -> None:
-    """Rows of several pages, mixed, repeated, with rows that are not there in between."""
-    store = ColumnStore(pa.schema([("c", data_type)]))
-    pages = [values, list(reversed(values)), [v for v in values if v is not None], [None] * 3]
-    chunks = [(store.add(page(data_type, vs)), vs) for vs in pages if vs]
-    known = [(address(c, i), v) for c, vs in chunks for i, v in enumerate(vs)]
-    rng = np.random.default_rng(len(values))
-    for size in (0, 1, 9, 200):
-        picks = [known[i] for i in rng.integers(0, len(known), size)]
-        asked = [0, *(a for a, _ in picks), 0]
-        assert gathered(store, asked) == [None, *(v for _, v in picks), None]
-    deleted = [a | int(DELETED_BIT) for a, _ in known]
-    assert gathered(store, deleted) == [v for _, v in known]
+def test_a_number_that_is_used_again_has_another_serial() -> None:
+    store, other = ColumnStore(SCHEMA), ColumnStore(SCHEMA)
+    first, second = batch(1), batch(2)
+    store.add(first)
+    ((chunk, serial),) = store.chunks()
+    assert store.chunks()[chunk, serial] is first
+    other.add(first)
+    store.release(chunk)
+    assert store.chunks() == {}
+    store.add(second)
+    ((again, newer),) = store.chunks()
+    assert (again, newer > serial) == (chunk, True)
+    assert not store.chunks().keys() & other.chunks().keys()
+    assert store.chunk(again) is second
 
 
-@pytest.mark.parametrize(("data_type", "values"), CASES, ids=[str(t)[:40] for t, _ in CASES])
-def test_a_page_without_the_column_gives_nulls(data_type: pa.DataType, values: list[Any]) -> None:
-    store = ColumnStore(pa.schema([("c", data_type), ("n", pa.int64())]))
-    with_it = store.add(page(data_type, values))
-    without = store.add(pa.RecordBatch.from_arrays([pa.array([5, 6, 7])], names=["n"]))
-    asked = [address(without, 2), address(with_it, 0), address(without, 0)]
-    assert gathered(store, asked) == [None, values[0], None]
-    assert gathered(store, asked, "n") == [7, None, 5]
+def test_a_released_chunk_is_gone() -> None:
+    store = ColumnStore(SCHEMA)
+    chunk = store.add(batch(5))
+    store.release(chunk)
+    with pytest.raises(KeyError):
+        store.chunk(chunk)
+    assert store.values("n")[chunk] == 0
+    assert store.mapped_bytes == 0
 
 
-@pytest.mark.parametrize(("data_type", "values"), CASES, ids=[str(t)[:40] for t, _ in CASES])
-def test_released_chunks_are_reused_without_a_trace(
-    data_type: pa.DataType, values: list[Any]
-) -> None:
-    store = ColumnStore(pa.schema([("c", data_type)]))
-    kept = store.add(page(data_type, values))
-    for turn in range(40):
-        rotated = values[turn % len(values) :] + values[: turn % len(values)]
-        full = store.add(page(data_type, rotated))
-        assert full <= 3
-        asked = [address(full, i) for i in range(len(rotated))] + [address(kept, 0)]
-        assert gathered(store, asked) == [*rotated, values[0]]
-        store.release(full)
-        # The number goes to a page that lacks the column.
-        bare = store.add(pa.RecordBatch.from_arrays([pa.array([1])], names=["other"]))
-        assert bare == full
-        assert gathered(store, [address(bare, 0)]) == [None]
-        store.release(bare)
-    assert store.mapped_bytes == store.chunk(kept).get_total_buffer_size()
+def test_values_point_at_a_chunks_numbers() -> None:
+    store = ColumnStore(SCHEMA)
+    rows = batch(5, 6)
+    chunk = store.add(rows)
+    assert store.values("n")[chunk] == rows.column("n").buffers()[1].address
+    assert store.values("n")[0] == 0
+    assert store.mapped_bytes == rows.get_total_buffer_size()
 
 
-def test_more_chunks_than_the_tables_start_with() -> None:
-    store = ColumnStore(pa.schema([("c", pa.string())]))
-    chunks = [store.add(page(pa.string(), [f"{n}", None])) for n in range(100)]
-    assert len(set(chunks)) == 100
-    asked = [address(c, row) for c in chunks for row in (0, 1)]
-    assert gathered(store, asked) == [v for n in range(100) for v in (f"{n}", None)]
+def test_columns_are_gathered_in_the_order_they_are_asked_for() -> None:
+    store = ColumnStore(SCHEMA)
+    chunk = store.add(batch(5, 6))
+    rows = np.asarray([address_of(chunk, 1), 0, address_of(chunk, 0)], np.uint64)
+    assert [a.to_pylist() for a in store.gather(rows, ["s", "n"])] == [
+        ["6", None, "5"],
+        [6, None, 5],
+    ]
 
 
-def test_a_page_of_a_narrower_type_is_widened() -> None:
-    store = ColumnStore(pa.schema([("c", pa.decimal128(20, 2))]))
-    old = store.add(page(pa.decimal128(10, 2), [Decimal("1.25"), None]))
-    new = store.add(page(pa.decimal128(20, 2), [Decimal("2.50")]))
-    asked = [address(old, 0), address(new, 0), address(old, 1)]
-    assert gathered(store, asked) == [Decimal("1.25"), Decimal("2.50"), None]
+def test_a_column_of_a_narrower_type_is_widened_once() -> None:
+    store = ColumnStore(pa.schema([("c", pa.decimal128(20, 2)), ("n", pa.int64())]))
+    old = store.add(
+        pa.RecordBatch.from_pydict({"c": pa.array([Decimal("1.25"), None], pa.decimal128(10, 2))})
+    )
+    new = store.add(
+        pa.RecordBatch.from_pydict({"c": pa.array([Decimal("2.50")], pa.decimal128(20, 2))})
+    )
+    rows = np.asarray([address_of(old, 0), address_of(new, 0), address_of(old, 1)], np.uint64)
+    (values,) = store.gather(rows, ["c"])
+    assert values.to_pylist() == [Decimal("1.25"), Decimal("2.50"), None]
+    assert store.column(old, "c").type == pa.decimal128(20, 2)
+    assert store.column(old, "c") is store.column(old, "c")
+    assert store.column(new, "c").to_pylist() == [Decimal("2.50")]
+    assert store.column(old, "n").equals(pa.nulls(2, pa.int64()))
     store.release(old)
-    assert gathered(store, [address(new, 0)]) == [Decimal("2.50")]
-
-
-@pytest.mark.parametrize(
-    "data_type", [pa.large_string(), pa.binary(8), pa.dictionary(pa.int8(), pa.string())]
-)
-def test_types_that_spark_never_sends_are_refused(data_type: pa.DataType) -> None:
-    with pytest.raises(UnsupportedTypeError, match="cannot be kept in state"):
-        ColumnStore(pa.schema([("c", data_type)]))
+    # The number goes to a page that needs no widening.
+    again = store.add(
+        pa.RecordBatch.from_pydict({"c": pa.array([Decimal("3.75")], pa.decimal128(20, 2))})
+    )
+    assert again == old
+    assert store.column(again, "c").to_pylist() == [Decimal("3.75")]

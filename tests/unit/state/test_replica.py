@@ -12,6 +12,7 @@ from tests.unit.driving import (
     Location,
     Row,
     State,
+    changed_batch,
     fingerprint,
     to_state,
     updated,
@@ -353,3 +354,48 @@ def test_whole_rows_are_verified_where_columns_are_on_demand(location: Location)
                 replica.read(location.every)
         else:
             assert to_state(replica.read(location.every)) == {fingerprint(1): (number,)}
+
+
+def test_rows_laid_over_a_version_are_seen_until_they_are_dropped(tmp_path: Path) -> None:
+    location = Location(str(tmp_path), SCHEMA, 4)
+    before: State = {fingerprint(n): (n,) for n in range(8)}
+    location.step(before)
+    location.step({fingerprint(0): (100,)})
+    before[fingerprint(0)] = (100,)
+    replica = location.follow(location.replica())
+    assert to_state(replica.read(location.every)) == before
+    first = {fingerprint(0): (7,), fingerprint(20): (20,)}
+    second = {fingerprint(0): None, fingerprint(1): (11,)}
+    replica.overlay(changed_batch(SCHEMA, first))
+    assert to_state(replica.read(location.every)) == updated(before, first)
+    replica.overlay(changed_batch(SCHEMA, second))
+    assert to_state(replica.read(location.every)) == updated(updated(before, first), second)
+    hi = words(key[0] for key in (*first, *second))
+    changed = np.unique(groups_of(hi, 4)).tolist()
+    assert replica.drop_overlay().tolist() == changed
+    assert to_state(replica.read(location.every)) == before
+    assert replica.drop_overlay().tolist() == []
+
+
+def test_what_a_replica_counts(tmp_path: Path) -> None:
+    location = Location(str(tmp_path), SCHEMA, 4)
+    location.step({(group << 62, 0): (1,) for group in (0, 0, 1, 3)})
+    location.step({(1 << 62, 0): (2,), (1 << 62 | 1, 0): (3,)})
+    replica = location.follow(location.replica())
+    base, logged = replica.row_counts()
+    assert (base.tolist(), logged.tolist()) == ([1, 1, 0, 1], [0, 2, 0, 0])
+    assert replica.most_rows == 5
+    assert replica.warm().tolist() == []
+    assert replica.held().tolist() == [0, 1, 2, 3]
+    replica.touch(np.asarray([1]))
+    assert replica.warm().tolist() == [1]
+    assert replica.index_bytes(location.every).tolist() == [0, 16 * 24, 0, 0]
+    assert replica.heap_bytes == 16 * 24 + 3 * 4
+    superseded, beside = replica.changed(1)
+    assert (len(superseded), len(beside)) == (1, 2)
+    assert replica.heap_bytes == 16 * 24 + 3 * 4 + 3 * 8
+    replica.forget(np.asarray([1]))
+    assert replica.heap_bytes == 0
+    assert not replica.holds(np.asarray([0, 1]))
+    assert replica.holds(np.asarray([0, 2]))
+    assert len(replica.segments()) == 2

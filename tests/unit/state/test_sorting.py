@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from millrace.arrays import UInt64Array
+from millrace.state import sorting
 from millrace.state.sorting import count_groups, group_starts, sort_order
-
-UInt64Array = npt.NDArray[np.uint64]
 
 
 def check(hi: UInt64Array, lo: UInt64Array) -> None:
@@ -43,11 +42,25 @@ def test_uniform(n: int) -> None:
 
 @pytest.mark.parametrize("distinct", [1, 2, 3, 50])
 def test_few_distinct_keys_among_many_rows(distinct: int) -> None:
-    """The shape that makes a bucket sort quadratic; the test's timeout is what bounds it."""
     rng = np.random.default_rng(distinct)
     keys = rng.integers(0, 2**64, (distinct, 2), dtype=np.uint64)
     hi, lo = keys[rng.integers(0, distinct, 200_000)].T
     check(np.ascontiguousarray(hi), np.ascontiguousarray(lo))
+
+
+def test_large_buckets_are_not_sorted_by_insertion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few distinct keys among many rows: the shape that makes a bucket sort quadratic."""
+    sizes: list[int] = []
+
+    def noted(hi: object, lo: object, order: object, first: int, last: int) -> None:
+        sizes.append(last - first)
+
+    monkeypatch.setattr(sorting, "_insertion", noted)
+    rng = np.random.default_rng(6)
+    hi, lo = rng.integers(0, 2**64, (3, 2), dtype=np.uint64)[rng.integers(0, 3, 2000)].T
+    sort_order.py_func(hi, lo)  # type: ignore[attr-defined]
+    assert sizes
+    assert max(sizes) <= 32
 
 
 def test_one_far_key_does_not_push_all_others_into_one_bucket_forever() -> None:

@@ -6,8 +6,6 @@ import random
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from tests.unit.driving import (
@@ -20,6 +18,7 @@ from tests.unit.driving import (
     updated,
 )
 
+from millrace.arrays import BoolArray, UInt64Array
 from millrace.ids import Epoch
 from millrace.log import segment
 from millrace.log.segment import segment_path
@@ -32,7 +31,7 @@ SCHEMA = pa.schema([("expires", pa.int64())])
 
 
 def over_at(now: int) -> object:
-    def sweep(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    def sweep(rows: pa.RecordBatch) -> BoolArray:
         return rows.column("expires").to_numpy() <= now
 
     return sweep
@@ -110,7 +109,7 @@ def test_a_merge_collects_its_rows_page_by_page(monkeypatch: pytest.MonkeyPatch)
     eager = replace(lazy, rows=lazy.rows.slice(0, lazy.rows.num_rows))
     asked: list[int] = []
 
-    def batch(parts: list[npt.NDArray[np.uint64]]) -> tuple[pa.RecordBatch, Any]:
+    def batch(parts: list[UInt64Array]) -> tuple[pa.RecordBatch, Any]:
         asked.append(len(parts[0]))
         return Replica.batch(replica, parts)
 

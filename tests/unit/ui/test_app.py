@@ -13,12 +13,13 @@ import pytest
 from starlette.applications import Starlette
 from tests.conftest import ROOT
 from tests.unit.ui.histories import eventful
+from tests.waiting import DEADLINE, until
 
 from millrace.errors import NotALocationError, PageError, TokenRequiredError
 from millrace.ui import open_page
 from millrace.ui.app import FILES, make_app
 from millrace.ui.metrics import METRICS, _labels
-from millrace.ui.watch import Live, Watch
+from millrace.ui.watch import QueryStatus, Watch
 
 
 @pytest.fixture
@@ -64,7 +65,9 @@ def test_the_files_need_nothing_from_elsewhere(watch: Watch) -> None:
 def test_the_snapshot_and_its_errors(watch: Watch) -> None:
     body = client(watch).get("/api/snapshot", params={"after": 10}).json()
     assert [row[0] for row in body["points"]] == [11, 12]
-    assert client(watch).get("/api/snapshot", params={"after": "x"}).status_code == 400
+    for odd in ("x", "", "²", "٣", "-1", "1.0", "9" * 19, "9" * 5000, "鍵"):
+        assert client(watch).get("/api/snapshot", params={"after": odd}).status_code == 400
+    assert client(watch).get("/api/snapshot?after=%FF&%FE=%FF").status_code == 400
 
 
 @pytest.mark.parametrize("path", ["/", "/api/snapshot", "/metrics"])
@@ -74,9 +77,10 @@ def test_it_only_reads(watch: Watch, path: str) -> None:
 
 
 def test_a_name_that_is_not_this_machines_is_refused(watch: Watch) -> None:
-    for host in ("localhost", "127.0.0.1:8080"):
-        assert client(watch, host=host).get("/api/snapshot").status_code == 200
-    assert client(watch, host="rebound.example.com").get("/api/snapshot").status_code == 400
+    for path in ("/", "/api/snapshot", "/metrics"):
+        for host in ("localhost", "127.0.0.1:8080", "[::1]:8080"):
+            assert client(watch, host=host).get(path).status_code == 200
+        assert client(watch, host="rebound.example.com").get(path).status_code == 403
 
 
 def test_data_needs_the_token_if_there_is_one(watch: Watch) -> None:
@@ -88,6 +92,9 @@ def test_data_needs_the_token_if_there_is_one(watch: Watch) -> None:
             headers = {"Authorization": wrong.encode("latin-1")}
             assert guarded.get(path, headers=headers).status_code == 401
         assert guarded.get(path, headers={"Authorization": "Bearer sesame"}).status_code == 200
+        odd = {"Authorization": "Bearer 鍵".encode()}
+        assert guarded.get(path, headers=odd).status_code == 401
+        assert client(watch, "鍵").get(path, headers=odd).status_code == 200
 
 
 def test_metrics(watch: Watch) -> None:
@@ -118,20 +125,25 @@ def test_serving_and_closing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     past = eventful(tmp_path / "location", monkeypatch)
     before = {thread.name for thread in threading.enumerate()}
     with open_page(past.url) as page:
-        assert httpx.get(page.url, trust_env=False).text.startswith("<!doctype html>")
-        assert httpx.get(page.url + "api/snapshot", trust_env=False).json()["epoch"] == 12
+        assert httpx.get(page.url, trust_env=False, timeout=DEADLINE).text.startswith(
+            "<!doctype html>"
+        )
+        assert (
+            httpx.get(page.url + "api/snapshot", trust_env=False, timeout=DEADLINE).json()["epoch"]
+            == 12
+        )
         with pytest.raises(PageError, match="Choose another port"):
             open_page(past.url, port=int(page.url.rstrip("/").rpartition(":")[2]))
     page.close()
     assert {thread.name for thread in threading.enumerate()} <= before
     with pytest.raises(httpx.ConnectError):
-        httpx.get(page.url, trust_env=False)
+        httpx.get(page.url, trust_env=False, timeout=DEADLINE)
 
 
 def test_other_machines_only_with_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     past = eventful(tmp_path / "location", monkeypatch)
     for host in ("0.0.0.0", "::", "stream.example.com", "192.0.2.1"):
-        with pytest.raises(TokenRequiredError, match="needs a token"):
+        with pytest.raises(TokenRequiredError, match="a token is needed"):
             open_page(past.url, host=host)
     with open_page(past.url, host="0.0.0.0", token="sesame") as page:
         assert page.url.endswith("/#token=sesame")
@@ -142,19 +154,24 @@ def test_other_machines_only_with_a_token(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_page_whose_source_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
-        looked = threading.Event()
+        fails = False
 
-        def look(self) -> Live:
-            if self.looked.is_set():
+        def status(self) -> QueryStatus:
+            if self.fails:
                 raise RuntimeError("no more")
-            self.looked.set()
-            return Live("running")
+            return QueryStatus("running")
 
     past = eventful(tmp_path / "location", monkeypatch)
-    with open_page(past.url, Broken()) as page:
-        page._following.join(30)
-        assert "no more" in page.watch.snapshot()["error"]
-        assert httpx.get(page.url + "api/snapshot", trust_env=False).status_code == 200
+    source = Broken()
+    with open_page(past.url, source) as page:
+        source.fails = True
+        until(lambda: "no more" in page.watch.snapshot()["error"], "the error")
+        assert (
+            httpx.get(page.url + "api/snapshot", trust_env=False, timeout=DEADLINE).status_code
+            == 200
+        )
+        source.fails = False
+        until(lambda: not page.watch.snapshot()["error"], "the end of it")
 
 
 def test_a_port_is_not_held_by_a_location_that_is_none(tmp_path: Path) -> None:

@@ -6,19 +6,19 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.browser import document, needs_browser
+from tests.browser import document
 from tests.unit.ui.histories import FOUR, Past, eventful
 
 from millrace.ui import open_page
-from millrace.ui.watch import Live
+from millrace.ui.watch import QueryStatus
 
-pytestmark = [pytest.mark.browser, needs_browser]
+pytestmark = pytest.mark.browser
 
 
 class Running:
-    def look(self) -> Live:
+    def status(self) -> QueryStatus:
         names = tuple(f"executor-{i}" for i in range(5))
-        return Live("running", "", names, {e: (250_000, 200.0 + e) for e in range(1, 60)})
+        return QueryStatus("running", "", names, {e: (250_000, 200.0 + e) for e in range(1, 60)})
 
 
 def text(html: str) -> str:

@@ -11,16 +11,16 @@ from millrace.errors import NotALocationError
 from millrace.log.manifest import manifest_path
 from millrace.log.retention import collect
 from millrace.reconfigure.requests import Answer
-from millrace.ui.watch import Live, Watch
+from millrace.ui.watch import QueryStatus, Watch
 
 
 class Scripted:
     """A query that says what it is told to."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: QueryStatus) -> None:
         self.live = live
 
-    def look(self) -> Live:
+    def status(self) -> QueryStatus:
         return self.live
 
 
@@ -146,19 +146,19 @@ def test_what_the_querys_process_knows_is_laid_on_top(
     past = Past(tmp_path / "location", monkeypatch)
     past.epochs(3, THREE)
     names = ("executor-0", "executor-1", "executor-3", "executor-4")
-    source = Scripted(Live("running", "", names, {2: (5000, 125.0)}))
+    source = Scripted(QueryStatus("running", "", names, {2: (5000, 125.0)}))
     watch = Watch(past.url, source)
     watch.refresh()
     points = shown(watch)
     assert points["rows"] == [None, 5000, None]
     assert points["took_ms"] == [None, 125.0, None]
-    source.live = Live("running", "", ("executor-0", "executor-3", "executor-5"))
+    source.live = QueryStatus("running", "", ("executor-0", "executor-3", "executor-5"))
     watch.refresh()
     alive = {e["name"]: e["alive"] for e in watch.snapshot()["executors"]}
     assert (alive["executor-0"], alive["executor-1"]) == (True, False)
     assert titles(watch)[1:] == ["executor-1 lost", "executor-4 left", "executor-5 joined"]
     past.epochs(1, TWO.placed(("executor-0", "executor-3")))
-    source.live = Live("failed", "no space on the device")
+    source.live = QueryStatus("failed", "no space on the device")
     watch.refresh()
     # The loss shows once, although the manifests now say so too.
     assert titles(watch)[1:].count("executor-1 lost") == 1

@@ -20,7 +20,7 @@ public class Executors {
     return found.toString();
   }
 
-  /** Asks for so many executors in all. */
+  /** Asks for this total number of executors. */
   public static boolean request(SparkContext context, int total) {
     scala.collection.immutable.Map nowhere = scala.collection.immutable.Map$.MODULE$.empty();
     return context.requestTotalExecutors(total, 0, nowhere);

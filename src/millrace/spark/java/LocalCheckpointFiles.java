@@ -165,7 +165,7 @@ public class LocalCheckpointFiles implements CheckpointFileManager {
       }
     }
 
-    /** Hadoop's format: a mark, the bytes per checksum, and a CRC-32 for so many bytes each. */
+    /** Hadoop's format: a mark, the bytes per checksum, and a CRC-32 for each piece of that size. */
     private static byte[] sums(byte[] data) {
       java.util.zip.CRC32 crc = new java.util.zip.CRC32();
       crc.update(data, 0, data.length);

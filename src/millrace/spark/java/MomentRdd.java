@@ -10,7 +10,7 @@ import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /**
- * Rows of an epoch that know their epoch, their shard and their place: a task that computes them
+ * Rows of an epoch that know their epoch, their shard and their location: a task that computes them
  * finds the first two in a local property, whichever thread or job asks for the rows, and whenever,
  * and Spark's scheduler finds the executor each partition is best computed on. The task's own
  * partition would not do for the shard: it is another one after a coalesce or a union.
@@ -18,14 +18,14 @@ import org.apache.spark.sql.catalyst.InternalRow;
 public class MomentRdd extends RDD {
   private final String key;
   private final String moment;
-  private final String[] places;
+  private final String[] locations;
 
-  /** Places are Spark's task locations by partition, separated by commas; empty for none. */
-  public MomentRdd(RDD parent, String key, String moment, String places) {
+  /** Locations are Spark's task locations by partition, separated by commas; empty for none. */
+  public MomentRdd(RDD parent, String key, String moment, String locations) {
     super(parent, scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class));
     this.key = key;
     this.moment = moment;
-    this.places = places.isEmpty() ? new String[0] : places.split(",", -1);
+    this.locations = locations.isEmpty() ? new String[0] : locations.split(",", -1);
   }
 
   /** SparkEnv mentions classes that Spark's jars rename, so it can only be asked by name. */
@@ -67,8 +67,8 @@ public class MomentRdd extends RDD {
   }
 
   public scala.collection.immutable.Seq getPreferredLocations(Partition split) {
-    String[] found = split.index() < places.length && !places[split.index()].isEmpty()
-        ? new String[] {places[split.index()]} : new String[0];
+    String[] found = split.index() < locations.length && !locations[split.index()].isEmpty()
+        ? new String[] {locations[split.index()]} : new String[0];
     return scala.jdk.javaapi.CollectionConverters.asScala(Arrays.asList(found)).toList();
   }
 }

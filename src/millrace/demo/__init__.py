@@ -1,5 +1,0 @@
-"""The demonstration: a stream of made-up sensor readings, watched live, then checked."""
-
-from millrace.demo.command import demo
-
-__all__ = ["demo"]

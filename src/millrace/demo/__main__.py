@@ -1,5 +1,0 @@
-"""`python -m millrace.demo`."""
-
-from millrace.demo.command import demo
-
-demo()

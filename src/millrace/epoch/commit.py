@@ -1,0 +1,155 @@
+"""Committing an epoch: its times before it runs, its manifest after all shards have reported.
+
+Invariant: state advances only by the manifest, and only after every shard of every operator has
+reported. Everything before that can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from millrace.arrays import Float64Array
+from millrace.epoch.report import Reports, ShardReport
+from millrace.errors import EpochFailedError
+from millrace.ids import Epoch, OperatorName, Shard, TableName, table_name
+from millrace.keygroups import Assignment
+from millrace.log import Journal, OperatorCommit, Trail
+from millrace.operators import Moment, Operator
+from millrace.operators.operator import MAIN
+
+
+@dataclass(frozen=True)
+class Times:
+    """The times of an epoch: the same however often it runs."""
+
+    version: Epoch
+    """The version that the epoch reads."""
+    processing_us: int
+    watermark_us: int | None
+    late_us: int | None
+    """The watermark of the epoch before, by which Spark's stateful operators tell late rows."""
+
+    @staticmethod
+    def after(trail: Trail, processing_us: int, watermark_us: int | None) -> Times:
+        """The times of the epoch after `trail`."""
+        before = trail.watermark_ms
+        return Times(
+            trail.epoch,
+            # Where a clock was set back, time stands still: what has expired stays expired.
+            max(processing_us, trail.processing_ms * 1000),
+            watermark_us,
+            None if before is None else before * 1000,
+        )
+
+    @property
+    def epoch(self) -> Epoch:
+        return Epoch(self.version + 1)
+
+    @property
+    def watermark_ms(self) -> int | None:
+        return None if self.watermark_us is None else self.watermark_us // 1000
+
+    def moment(self, assignment: Assignment) -> Moment:
+        """What an operator's shards are given."""
+        return Moment(self.epoch, self.processing_us, self.watermark_us, self.late_us, assignment)
+
+
+def collect_reports(
+    epoch: Epoch, assignments: Mapping[OperatorName, Assignment], reports: Iterable[ShardReport]
+) -> Reports:
+    """One report per operator and shard; of a shard that ran twice, either will do."""
+    found: dict[OperatorName, dict[Shard, ShardReport]] = {name: {} for name in assignments}
+    for report in reports:
+        if report.epoch == epoch:
+            found[report.operator][report.shard] = report
+    for name, shards in found.items():
+        missing = set(range(assignments[name].shards)) - set(shards)
+        if missing:
+            raise EpochFailedError(
+                f"epoch {epoch}: shards {sorted(missing)} of operator {name!r} did not report, so "
+                "the epoch was not committed. Start the query again: it repeats the batch."
+            )
+    return found
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What the driver adds to the shards' reports."""
+
+    run: str
+    batch_id: int | None
+    full: bool
+    """Whether the manifest repeats all that is live, as the first one of a run does."""
+    figures: dict[str, Any] | None = None
+    time_ms: int | None = None
+    """When it was committed; None for now."""
+    unmet_parallelism: Mapping[OperatorName, int] = field(default_factory=dict)
+    """The shards that operators should have but lack executors for."""
+
+
+def commit_epoch(
+    journal: Journal,
+    trail: Trail,
+    times: Times,
+    operators: Sequence[Operator],
+    assignments: Mapping[OperatorName, Assignment],
+    reports: Reports,
+    commit: Commit,
+) -> None:
+    """Write the manifest of an epoch, and advance `trail` to it."""
+    journal.commit(
+        trail,
+        run=commit.run,
+        batch_id=commit.batch_id,
+        watermark_ms=times.watermark_ms,
+        operators=_table_commits(trail, operators, assignments, reports),
+        specs={operator.name: operator.spec() for operator in operators},
+        full=commit.full,
+        figures=commit.figures,
+        time_ms=commit.time_ms,
+        processing_ms=times.processing_us // 1000,
+        wanted=dict(commit.unmet_parallelism),
+    )
+
+
+def _table_commits(
+    trail: Trail,
+    operators: Sequence[Operator],
+    assignments: Mapping[OperatorName, Assignment],
+    reports: Reports,
+) -> dict[TableName, OperatorCommit]:
+    """What the epoch did to every table that it changed, and to every main table."""
+    commits: dict[TableName, OperatorCommit] = {}
+    for operator in operators:
+        shards = [reports[operator.name][s] for s in sorted(reports[operator.name])]
+        for table in operator.tables:
+            written = [r.tables[table] for r in shards if table in r.tables]
+            if written or table == MAIN:
+                name = table_name(operator.name, table)
+                grown = sum(w.added_rows - w.removed_rows for w in written)
+                commits[name] = OperatorCommit(
+                    assignments[operator.name],
+                    tuple(w.segment for w in written),
+                    trail.operator(name).rows + grown,
+                )
+    return commits
+
+
+def input_rows(reports: Reports) -> dict[OperatorName, int]:
+    """How many rows each operator got."""
+    return {name: sum(r.input_rows for r in shards.values()) for name, shards in reports.items()}
+
+
+def group_loads(reports: Reports, key_groups: int) -> dict[OperatorName, Float64Array]:
+    """How many rows of state each key group of each operator changed."""
+    loads = {}
+    for name, shards in reports.items():
+        rows = loads[name] = np.zeros(key_groups)
+        for report in shards.values():
+            for group, count in report.group_rows.items():
+                rows[group] += count
+    return loads

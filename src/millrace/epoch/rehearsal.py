@@ -1,0 +1,122 @@
+"""Two epochs of a tiny operator, so that the kernels of every epoch are loaded.
+
+Loading compiled kernels takes about a second, and compiling one for the first time on a machine
+takes as long again. If that happens before a process is forked, its children have the kernels from
+the start: a new executor, or a worker that replaces a dead one, is as quick as any other. That
+includes kernels that a steady query never needs: the first epoch after a move must not be the one
+that waits for a compiler.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from millrace.arrays import Int64Array, UInt64Array
+from millrace.epoch.commit import Commit, Times, collect_reports, commit_epoch
+from millrace.epoch.shard import ShardTask, group_ranges, open_shard
+from millrace.ids import Epoch, OperatorName, Shard
+from millrace.keygroups import Assignment
+from millrace.log import Journal, open_store
+from millrace.log.segment import DELETED, HI, LO
+from millrace.operators import Change, Moment, TableChange, TableLayout
+from millrace.operators.operator import MAIN
+from millrace.state.base import merge_addresses
+from millrace.state.cache import ReplicaCache
+from millrace.state.index import MIN_SLOTS, DeltaIndex
+from millrace.state.replica import Replica
+from millrace.state.sorting import count_groups, sort_order
+
+_GROUPS = 2
+_SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
+_NO_BUDGET = 1
+"""An index budget so small that every epoch merges."""
+
+
+class _Rehearsed:
+    """Writes the rows it gets."""
+
+    name = OperatorName("rehearsal")
+    tables = {MAIN: TableLayout(_SCHEMA)}  # noqa: RUF012
+    output_schema = T.StructType()
+    side_schemas: dict[str, T.StructType] = {}  # noqa: RUF012
+    runs_without_rows = False
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": "rehearsal"}
+
+    def no_rows(self) -> pa.Table:
+        raise NotImplementedError
+
+    def show(self, state: pa.RecordBatch) -> pa.RecordBatch:
+        raise NotImplementedError
+
+    def sweep(self, table: str, moment: Moment) -> None:
+        return None
+
+    def apply(
+        self, replicas: dict[str, Replica], rows: pa.Table, groups: Int64Array, moment: Moment
+    ) -> Change:
+        replica = replicas[MAIN]
+        # Operators look for keys that they have put in order, which is a copy of what came.
+        hi: UInt64Array = rows.column(HI).to_numpy().copy()
+        replica.gather(replica.find(hi, hi), _SCHEMA.names)
+        columns = {HI: hi, LO: hi, DELETED: [False, False], "n": [1, None], "s": ["a", None]}
+        arrays = [pa.array(columns[f.name], f.type) for f in replica.schema]
+        changed = pa.RecordBatch.from_arrays(arrays, schema=replica.schema)
+        return Change({MAIN: TableChange(changed, 0)}, pa.RecordBatch.from_pydict({}))
+
+
+def rehearse() -> None:
+    """Write, follow, find, read and merge a few rows."""
+    operator = _Rehearsed()
+    assignments = {operator.name: Assignment.even(_GROUPS, 1)}
+    cache = ReplicaCache()
+    with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
+        journal = Journal.create(open_store(folder), _GROUPS)
+        trail = journal.trail(Epoch(0))
+        task = ShardTask(
+            location=folder,
+            query=journal.identity.query,
+            operator=operator.name,
+            spec="",
+            code=None,
+            key_groups=_GROUPS,
+            groups=group_ranges(assignments[operator.name]),
+            index_budget=_NO_BUDGET,
+            ansi=True,
+        )
+        for _ in range(2):
+            times = Times.after(trail, 0, None)
+            moment = times.moment(assignments[operator.name])
+            shard = open_shard(task, operator, Shard(0), moment, cache)
+            for first in (times.epoch, times.epoch + 1):
+                shard.apply(pa.table({HI: pa.array([first, 1 << 63], pa.uint64())}))
+            reports = collect_reports(times.epoch, assignments, [shard.seal()])
+            commit = Commit("rehearsal", trail.epoch, full=False)
+            commit_epoch(journal, trail, times, [operator], assignments, reports, commit)
+        moment = Times.after(trail, 0, None).moment(assignments[operator.name])
+        last = open_shard(task, operator, Shard(0), moment, cache)
+        last.replicas[MAIN].read(np.arange(_GROUPS))
+        last.replicas[MAIN].changed(0)
+    _rehearse_the_rest()
+
+
+def _rehearse_the_rest() -> None:
+    """An index that grows, single rows of a page, and input in one piece or in several."""
+    index = DeltaIndex(_GROUPS)
+    for rows in (1, MIN_SLOTS):
+        hi = np.arange(rows, dtype=np.uint64)
+        index.reserve(np.zeros(1, np.int64), np.asarray([rows]))
+        index.upsert(hi, hi, hi + np.uint64(1), 63)
+    none = np.empty(0, np.uint64)
+    for given in (hi.copy(), hi):
+        # Pages and input in one piece cannot be written to; what was put together can.
+        hi.flags.writeable = False
+        sort_order(given, given)
+        count_groups(given, np.uint64(63), _GROUPS)
+        merge_addresses(given, given, np.uint64(1), none, none, none)

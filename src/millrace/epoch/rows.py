@@ -1,0 +1,103 @@
+"""Rows on their way from Spark to a shard: an Arrow table with columns of fixed names.
+
+This is the only module that knows the names. Spark's side names the columns of its exchange with
+them; a shard turns the table that arrives into an operator's `Input` with `decode`. The order of
+the columns does not matter, and an operator's exchange sends only what the operator needs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.arrays import UInt64Array
+from millrace.log.segment import HI, LO
+from millrace.operators.input import Input
+
+PART = "_part"
+"""The input partition of a row."""
+
+EVENT = "_event"
+"""The event time of a row, in microseconds."""
+
+IS_INITIAL = "_initial"
+"""Whether a row is part of the initial state. Only the first epoch's rows have this column."""
+
+
+def key(number: int) -> str:
+    """A column of the key."""
+    return f"_k{number}"
+
+
+def column(number: int) -> str:
+    """A column of the stream."""
+    return f"_c{number}"
+
+
+def initial(number: int) -> str:
+    """A column of the initial state; NULL in other rows."""
+    return f"_i{number}"
+
+
+def broadcast(number: int) -> str:
+    """The rows of a broadcast state: a struct of key and value; NULL in other rows."""
+    return f"_b{number}"
+
+
+def partial(aggregate: int, number: int) -> str:
+    """A partial result of one aggregate."""
+    return f"_p{aggregate}_{number}"
+
+
+def decode(table: pa.Table) -> Input:
+    """The rows as an operator takes them."""
+    names = frozenset(table.column_names)
+
+    def numbered(name: Callable[[int], str]) -> tuple[pa.ChunkedArray, ...]:
+        found = itertools.takewhile(names.__contains__, map(name, itertools.count()))
+        return tuple(map(table.column, found))
+
+    def of_aggregate(aggregate: int) -> tuple[pa.ChunkedArray, ...]:
+        return numbered(lambda number: partial(aggregate, number))
+
+    return Input(
+        _words(table.column(HI)),
+        _words(table.column(LO)),
+        numbered(key),
+        table.column(PART).to_numpy() if PART in names else None,
+        tuple(itertools.takewhile(bool, map(of_aggregate, itertools.count()))),
+        numbered(column),
+        table.column(EVENT) if EVENT in names else None,
+        numbered(initial),
+        table.column(IS_INITIAL) if IS_INITIAL in names else None,
+        numbered(broadcast),
+    )
+
+
+def encode(rows: Input) -> pa.Table:
+    """The table that Spark would send for these rows."""
+    columns: dict[str, Any] = {HI: rows.hi.view(np.int64), LO: rows.lo.view(np.int64)}
+    if rows.part is not None:
+        columns[PART] = rows.part
+    for name, arrays in (
+        (key, rows.keys),
+        (column, rows.columns),
+        (initial, rows.initial),
+        (broadcast, rows.broadcast),
+    ):
+        columns |= {name(i): array for i, array in enumerate(arrays)}
+    for i, partials in enumerate(rows.partials):
+        columns |= {partial(i, j): array for j, array in enumerate(partials)}
+    if rows.event_us is not None:
+        columns[EVENT] = rows.event_us
+    if rows.is_initial is not None:
+        columns[IS_INITIAL] = rows.is_initial
+    return pa.table(columns)
+
+
+def _words(words: pa.ChunkedArray) -> UInt64Array:
+    return np.asarray(words.to_numpy()).view(np.uint64)

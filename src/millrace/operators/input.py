@@ -1,0 +1,44 @@
+"""What an operator gets of an epoch: one shard's rows, column by column.
+
+How rows travel from Spark to a shard is not an operator's business: `millrace.epoch.rows` turns a
+table as Spark sends it into an `Input`. Nothing is converted or copied on the way; an operator
+brings the columns that it reads to their declared types.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from millrace.arrays import Int32Array, UInt64Array
+
+Values: TypeAlias = Any
+"""An Arrow array, in one piece or in chunks."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One shard's rows, in the order in which they came. Every array has an entry per row."""
+
+    hi: UInt64Array
+    lo: UInt64Array
+    keys: tuple[Values, ...]
+    part: Int32Array | None = None
+    """The input partition that each row comes from; None if that does not matter."""
+    partials: tuple[tuple[Values, ...], ...] = ()
+    """For an aggregate: the partial results of each of its functions."""
+    columns: tuple[Values, ...] = ()
+    """For a processor: the columns of the stream."""
+    event_us: Values | None = None
+    """Event times in microseconds; None without event time."""
+    initial: tuple[Values, ...] = ()
+    """The columns of the initial state, in rows that are part of it."""
+    is_initial: Values | None = None
+    """Which rows are part of the initial state; None after the first epoch."""
+    broadcast: tuple[Values, ...] = ()
+    """For each broadcast state: structs of key and value, NULL in all rows but those of its own
+    stream."""
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.hi)

@@ -1,0 +1,86 @@
+"""Every kind of operator, by the name its spec has in the manifests.
+
+A reader needs `describe` alone and may have no PySpark, so what needs PySpark is imported late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from millrace.errors import NewerFormatError, SchemaChangedError, UsageError
+from millrace.ids import OperatorName
+from millrace.operators.aggregate import evolution as aggregate_evolution
+from millrace.operators.aggregate import layout as aggregate_layout
+from millrace.operators.aggregate.spec import KIND as AGGREGATE
+from millrace.operators.evolution import ADVICE
+from millrace.operators.operator import Operator, StateLayout
+from millrace.operators.process import layout as process_layout
+from millrace.operators.process.spec import KIND as PROCESS
+
+Spec: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the rest of Millrace asks of a kind of operator."""
+
+    describe: Callable[[Sequence[pa.Field], Spec], StateLayout]
+    """Its tables and results, from the key and the spec alone."""
+    check_change: Callable[[OperatorName, Spec, Spec], None]
+    """Raises `SchemaChangedError` unless state written under one spec can go on under another."""
+    from_spec: Callable[[OperatorName, Spec, bool], Operator]
+    """An operator from its spec; the last argument is Spark's ANSI mode."""
+
+
+def _check_process(name: OperatorName, old: Spec, new: Spec) -> None:
+    from millrace.operators.process.evolution import check_change
+
+    check_change(name, old, new)
+
+
+def _aggregate(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
+    from millrace.operators.aggregate.operator import AggregateOperator
+
+    return AggregateOperator.from_spec(name, spec, ansi=ansi)
+
+
+def _process(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
+    raise UsageError(
+        f"operator {name!r} runs a processor, and a location does not hold its code. Start the "
+        "query with the program that defines it."
+    )
+
+
+KINDS = {
+    AGGREGATE: Kind(aggregate_layout.describe, aggregate_evolution.check_change, _aggregate),
+    PROCESS: Kind(process_layout.describe, _check_process, _process),
+}
+
+
+def kind_of(name: OperatorName, spec: Spec) -> Kind:
+    """The kind of an operator; raises if a newer Millrace wrote its spec."""
+    try:
+        return KINDS[spec["kind"]]
+    except KeyError as error:
+        raise NewerFormatError(
+            f"operator {name!r} is a {spec['kind']!r}, which this Millrace does not know. Upgrade "
+            "it."
+        ) from error
+
+
+def from_spec(name: OperatorName, spec: Spec, *, ansi: bool = True) -> Operator:
+    """The operator a spec describes."""
+    return kind_of(name, spec).from_spec(name, spec, ansi)
+
+
+def check_change(name: OperatorName, old: Spec, new: Spec) -> None:
+    """Raise `SchemaChangedError` unless state written under `old` can go on under `new`."""
+    if old["kind"] != new["kind"]:
+        raise SchemaChangedError(
+            f"operator {name!r} was {old['kind']!r} and is now {new['kind']!r}. {ADVICE}"
+        )
+    kind_of(name, new).check_change(name, old, new)

@@ -1,0 +1,63 @@
+"""The two threads beside the epochs: one takes requests, one has key groups followed.
+
+Neither ends before the director is closed, whatever a store or the cluster raises.
+"""
+
+from __future__ import annotations
+
+from millrace.reconfigure.director import Director
+from millrace.reconfigure.requests import Requests
+from millrace.repeating import Repeating
+
+POLL_SECONDS = 0.5
+"""How often requests are looked for."""
+TIDY_EVERY = 600
+"""After this number of polls old requests are forgotten."""
+
+
+class Background:
+    """Two threads around a director."""
+
+    def __init__(self, director: Director, requests: Requests) -> None:
+        self._director = director
+        self._requests = requests
+        self._polls = 0
+        self._following = Repeating("follow", self._follow)
+        self._threads = [Repeating("requests", self._take_requests), self._following]
+
+    @property
+    def problem(self) -> str | None:
+        """What is failing at the moment; None if nothing is."""
+        failing = [f"{t.name}: {t.problem}" for t in self._threads if t.problem is not None]
+        return "; ".join(sorted(failing)) or None
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        self._director.close()
+        for thread in self._threads:
+            thread.close()
+
+    def _take_requests(self) -> float | None:
+        tidy = self._polls % TIDY_EVERY == 0
+        self._polls += 1
+        self._director.poll()
+        if tidy:
+            self._requests.tidy()
+        return self._pause(POLL_SECONDS)
+
+    def _follow(self) -> float | None:
+        director = self._director
+        if self._following.problem is None:
+            # While it fails, do not wait: with nothing left to follow the problem is over.
+            director.await_change(60.0, until=director.has_work)
+        try:
+            return self._pause(director.follow_once())
+        except Exception as error:
+            director.follow_failed(error)
+            raise
+
+    def _pause(self, seconds: float) -> float | None:
+        return None if self._director.is_closed else seconds

@@ -1,0 +1,80 @@
+"""A thread that does one thing again and again, and outlives whatever goes wrong.
+
+Leases, requests, following, views, look-ups, the live page and the collection of old files all need
+one. A store that is out of reach for a minute raises errors of many kinds, its client's own among
+them, and none may end such a thread: the error is logged, shown as `problem`, and the thread tries
+again after a pause that doubles, up to a limit.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+RETRY_SECONDS = 1.0
+"""The pause after a first failure; it doubles with every further one."""
+MAX_RETRY_SECONDS = 10.0
+
+UNTIL_WOKEN = 3600.0
+"""The pause of a step that has nothing to do before somebody calls `wake`."""
+
+_log = logging.getLogger("millrace")
+
+Step = Callable[[], float | None]
+"""Does its work once. Returns for how many seconds to pause, or None to end the thread."""
+
+
+class Repeating:
+    """A daemon thread around a step."""
+
+    def __init__(self, name: str, step: Step) -> None:
+        self.name = name
+        self._step = step
+        self._wake = threading.Event()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self.problem: str | None = None
+        """Why the last attempt failed; None if it did not."""
+
+    def start(self) -> None:
+        """Begin; also in a process that was forked, where the thread is missing."""
+        self._thread = threading.Thread(target=self._run, name=f"millrace-{self.name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def wake(self) -> None:
+        """End the pause, if there is one."""
+        self._wake.set()
+
+    def close(self, timeout: float | None = 10.0) -> None:
+        """Let the thread end after the step it is in, and wait for it."""
+        self._closed = True
+        self._wake.set()
+        if self.is_alive and self._thread is not threading.current_thread():
+            assert self._thread is not None
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._closed:
+            try:
+                pause = self._step()
+                failures = 0
+                self.problem = None
+            except Exception as error:
+                pause = min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(failures, 10))
+                failures += 1
+                self.problem = _first_line(error)
+                _log.warning("%s: %s; trying again in %g s", self.name, self.problem, pause)
+            if pause is None:
+                return
+            self._wake.wait(pause)
+            self._wake.clear()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0] or repr(error)

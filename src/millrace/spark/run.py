@@ -1,0 +1,267 @@
+"""A run: one driver's life with a query, from its start to its end.
+
+It owns the journal, the director and the threads beside the epochs, and it starts and stops Spark's
+query. A rescale by `restart` stops that query and starts another within the same run.
+
+Invariant: once `stop` was called, no batch is begun and Spark's query is not started again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from millrace import clock, hooks
+from millrace.epoch.report import EpochReport
+from millrace.errors import FencedError, StoppingError
+from millrace.ids import Epoch, OperatorName
+from millrace.keygroups import Assignment
+from millrace.log import Journal, Trail
+from millrace.log.collector import Collector
+from millrace.reconfigure.background import Background
+from millrace.reconfigure.cluster import DirectorOptions
+from millrace.reconfigure.director import Director
+from millrace.reconfigure.requests import Requests
+from millrace.spark.epoch import BatchTimes, EpochRunner
+from millrace.spark.executors import SparkCluster
+from millrace.spark.failures import unwrapped
+from millrace.spark.pipeline import Pipeline
+from millrace.spark.plans import PlanCache
+
+KEPT_REPORTS = 1000
+
+STOP_MS = 10_000
+"""How long a batch that comes while the query is being stopped waits for the stop."""
+
+RESTART_SECONDS = 60.0
+"""How long a restart waits for the epoch that is running."""
+
+INTERRUPTIONS = (
+    "java.lang.InterruptedException",
+    "java.io.InterruptedIOException",
+    "java.nio.channels.ClosedByInterruptException",
+)
+
+_TAKEN = "CONCURRENT_STREAM_LOG_UPDATE"
+"""Spark's name for the error that a batch is in its log already."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of `start` that concern the run."""
+
+    retain_epochs: int
+    memory_bytes: int
+    ansi: bool
+    director: DirectorOptions
+
+
+class Run:
+    """Runs the batches that Spark hands over; Spark calls it for each of them."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        journal: Journal,
+        pipeline: Pipeline,
+        assignments: Mapping[OperatorName, Assignment],
+        options: RunOptions,
+        batch_times: BatchTimes,
+    ) -> None:
+        self.id = clock.fresh_id()
+        self.journal = journal
+        self.operators = pipeline.operators
+        self.failure: BaseException | None = None
+        self.reports: list[EpochReport] = []
+        """Those of recent epochs, oldest first."""
+        self.listeners: list[Callable[[Epoch], None]] = []
+        """Called with every epoch after its commit; they must be quick."""
+        plans = PlanCache(
+            spark, journal, pipeline, memory_bytes=options.memory_bytes, ansi=options.ansi
+        )
+        requests = Requests(journal.store)
+        cluster = SparkCluster(spark, plans)
+        self.director = Director(cluster, requests, self.id, assignments, options.director)
+        self._background = Background(self.director, requests)
+        self._runner = EpochRunner(
+            journal,
+            self.operators,
+            plans,
+            self.director,
+            batch_times,
+            run_id=self.id,
+        )
+        self._collector = Collector(journal, options.retain_epochs)
+        self._epoch_lock = threading.Lock()
+        """Held while an epoch runs."""
+        self._switch_lock = threading.Lock()
+        """Held while Spark's query is being stopped or started."""
+        self._stopped = threading.Event()
+        self._restarting = threading.Event()
+        self._launch: Callable[[], StreamingQuery] | None = None
+        self._spark_query: StreamingQuery | None = None
+
+    def start(self, launch: Callable[[], StreamingQuery]) -> None:
+        """Begin: `launch` starts Spark's query, now and after each restart."""
+        self._launch = launch
+        self._spark_query = launch()
+        self._background.start()
+        self._collector.start()
+
+    @property
+    def spark_query(self) -> StreamingQuery:
+        assert self._spark_query is not None, "the run was not started"
+        return self._spark_query
+
+    @property
+    def specs(self) -> dict[OperatorName, dict[str, Any]]:
+        """What each operator is, as manifests describe it."""
+        return {operator.name: operator.spec() for operator in self.operators}
+
+    @property
+    def trail(self) -> Trail:
+        """What is live at the last committed epoch."""
+        return self._runner.trail
+
+    @property
+    def is_active(self) -> bool:
+        between = self._restarting.is_set() or self.director.restarting.is_set()
+        return self.spark_query.isActive or (between and not self._stopped.is_set())
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped.is_set()
+
+    @property
+    def problem(self) -> str | None:
+        """What fails beside the epochs, such as taking requests; None if nothing does."""
+        collecting = self._collector.problem
+        found = [self._background.problem, collecting and f"collect: {collecting}"]
+        return "; ".join(problem for problem in found if problem) or None
+
+    def _is_halting(self) -> bool:
+        """Whether Spark's query is being stopped, for good or for a restart."""
+        return self._stopped.is_set() or self._restarting.is_set()
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """What Spark calls for every micro-batch."""
+        if self._is_halting():
+            _await_stop(df.sparkSession)
+            raise StoppingError("the query is being stopped; this batch runs after its next start.")
+        with self._epoch_lock:
+            try:
+                self._run(df, batch_id)
+            except BaseException as error:
+                if self._is_halting() and _is_interruption(error):
+                    raise _interrupted() from None
+                self._fail(error)
+                raise
+
+    def _run(self, df: DataFrame, batch_id: int) -> None:
+        report = self._runner.run(df, batch_id)
+        if report is None:
+            return
+        self.reports.append(report)
+        del self.reports[:-KEPT_REPORTS]
+        self._collector.after_epoch(report.epoch)
+        for listener in self.listeners:
+            listener(report.epoch)
+        if self.director.restarting.is_set():
+            threading.Thread(target=self._restart, name="millrace-restart").start()
+        hooks.reach(hooks.BEFORE_COMMIT, report.epoch)
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
+        self.director.close()
+
+    def _restart(self) -> None:
+        """Stop between epochs and start again, with the assignments that were asked for."""
+        with self._switch_lock:
+            if self._stopped.is_set() or not self.director.restarting.is_set():
+                return
+            self._restarting.set()
+            try:
+                self._halt(RESTART_SECONDS)
+                self.director.adopt()
+                self._runner.restart()
+                # A stop that came meanwhile waits for the lock, and must find nothing running.
+                if not self._stopped.is_set():
+                    assert self._launch is not None
+                    self._restarting.clear()
+                    self._spark_query = self._launch()
+            except BaseException as error:
+                self._fail(error)
+                raise
+            finally:
+                self._restarting.clear()
+
+    def stop(self, timeout: float) -> None:
+        """Stop between epochs; one that runs longer than `timeout` seconds is interrupted."""
+        self._stopped.set()
+        with self._switch_lock:
+            self._halt(timeout)
+        self._background.close()
+        self._collector.close()
+
+    def _halt(self, timeout: float) -> None:
+        idle = self._epoch_lock.acquire(timeout=timeout)
+        try:
+            self.spark_query.stop()
+        finally:
+            if idle:
+                self._epoch_lock.release()
+
+    def reason(self, error: BaseException | None = None) -> BaseException | None:
+        """Why the run ended, if it failed; `error` is what Spark says about it."""
+        if self.failure is not None:
+            return unwrapped(self.failure)
+        error = error or self.spark_query.exception()
+        if error is None or _TAKEN not in str(error):
+            return error
+        return self._fenced(error)
+
+    def _fenced(self, error: BaseException) -> FencedError:
+        """Spark may notice a second driver first, at its own logs: then, too, name who won."""
+        head = self.journal.head()
+        winner = self.journal.read(head)[0].run if head else self.id
+        others = f"run {winner} has committed" if winner != self.id else "another run has begun"
+        after = head if winner != self.id else head + 1
+        fenced = FencedError(
+            f"{others} epoch {after} of {self.journal.store.url}, and its batch is in Spark's log; "
+            f"this run, {self.id}, has lost the location and stops. Nothing is lost: only one "
+            "query may run on a location, so stop one of the two."
+        )
+        fenced.__cause__ = error
+        return fenced
+
+
+def _await_stop(spark: SparkSession) -> None:
+    """Sleep on the stream's own thread until the stop interrupts it."""
+    jvm: Any = spark._jvm
+    try:
+        jvm.java.lang.Thread.sleep(STOP_MS)
+    except Py4JJavaError as error:
+        raise _interrupted() if _is_interruption(error) else error from None
+
+
+def _is_interruption(error: BaseException) -> bool:
+    return any(name in str(error) for name in INTERRUPTIONS)
+
+
+def _interrupted() -> StoppingError:
+    """What Spark takes for the interruption of a query that is being stopped.
+
+    It looks for these words in the text of the error. The error that py4j raises has them too, but
+    with a Java stack trace behind them, on which Spark's search runs out of stack.
+    """
+    return StoppingError(
+        "the query is being stopped; this batch runs after its next start "
+        f"(py4j.protocol.Py4JJavaError: An error occurred while calling it: {INTERRUPTIONS[0]})"
+    )

@@ -1,0 +1,174 @@
+"""The pages that a replica has mapped, and which of its key groups use each.
+
+A page of a segment becomes a chunk of columns when a key group first needs one of its rows, and is
+released when no key group uses it any more. Segments stay open while something live is in them, so
+that it does not matter what happens to their files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.arrays import Int64Array, UInt64Array
+from millrace.ids import Epoch
+from millrace.log.copies import READERS
+from millrace.log.segment import Places, Segment, SegmentEntry, open_segment
+from millrace.log.store import Store
+from millrace.log.trail import Piece, PieceId
+from millrace.state.addresses import chunks_of
+from millrace.state.columns import ColumnStore
+from millrace.state.verified_columns import VerifiedColumns
+
+
+@dataclass(eq=False)
+class MappedPage:
+    """A page in use, and by which key groups."""
+
+    chunk: int
+    first: Epoch
+    last: Epoch
+    rows: dict[int, int]
+    """Key group -> its rows in the page, for the key groups that use it."""
+
+
+class MappedPages:
+    """The open segments of a table, and the pages of them that are in use."""
+
+    def __init__(self, store: Store, schema: pa.Schema, *, owned: bool, by_column: bool) -> None:
+        """With `by_column`, columns of pages are verified and fetched when they are asked for."""
+        self.columns = ColumnStore(schema)
+        self.is_remote = store.local_path("") is None
+        self._store = store
+        self._verified = VerifiedColumns(schema, owned) if by_column else None
+        self._segments: dict[str, Segment] = {}
+        self._pages: dict[tuple[PieceId, int], MappedPage] = {}
+
+    def check_lengths(self) -> None:
+        """Raise if the file of an open segment was cut short."""
+        for segment in self._segments.values():
+            segment.check_length()
+
+    def places(self, piece: Piece) -> Places:
+        """Where the key groups of a piece are; its segment is open from now on."""
+        return self._segment(piece.segment).places(piece.number)
+
+    def _segment(self, entry: SegmentEntry) -> Segment:
+        segment = self._segments.get(entry.path)
+        if segment is None:
+            segment = self._segments[entry.path] = open_segment(self._store, entry)
+        return segment
+
+    def close_segments(self, live: Collection[str]) -> None:
+        """Close segments that are not live, and that no page in use is of."""
+        used = {path for (path, _), _ in self._pages}.union(live)
+        for path in [p for p in self._segments if p not in used]:
+            del self._segments[path]
+
+    def use(self, piece: Piece, places: Places, chosen: Int64Array) -> MappedPage:
+        """A page of a piece's section as a chunk, used by some more of its key groups."""
+        number = int(places.pages[chosen[0]])
+        key = (piece.id, number)
+        page = self._pages.get(key)
+        if page is None:
+            section = piece.section
+            segment = self._segment(piece.segment)
+            at = section.first_page + number
+            batch = segment.page(at) if self._verified is None else self._verified.page(segment, at)
+            page = MappedPage(self.columns.add(batch), section.first, section.last, {})
+            self._pages[key] = page
+            if self._verified is not None:
+                self._verified.opened(page.chunk, segment, at)
+        groups, rows = places.groups[chosen].tolist(), places.rows[chosen].tolist()
+        page.rows.update(zip(groups, rows, strict=True))
+        return page
+
+    def hold(
+        self, piece: PieceId, batch: pa.RecordBatch, epoch: Epoch, rows: dict[int, int]
+    ) -> int:
+        """Use rows that are in memory only, as if they were a page of some piece; their chunk."""
+        page = MappedPage(self.columns.add(batch), epoch, epoch, rows)
+        self._pages[piece, 0] = page
+        return page.chunk
+
+    def let_go(self, groups: set[int], first: int = -1, last: int | None = None) -> list[int]:
+        """Key groups let go of their pages, or only of those within epochs (first, last].
+
+        Returns the chunks that are no longer used.
+        """
+        done = []
+        for key, page in self._pages.items():
+            if last is not None and not (first <= page.first and page.last <= last):
+                continue
+            for group in groups & page.rows.keys():
+                del page.rows[group]
+            if not page.rows:
+                done.append(key)
+        chunks = [self._pages.pop(key).chunk for key in done]
+        for chunk in chunks:
+            self.columns.release(chunk)
+        return chunks
+
+    def chunks_of(self, pieces: Collection[PieceId]) -> Int64Array:
+        """The chunks that pages of some pieces are."""
+        found = (page.chunk for (piece, _), page in self._pages.items() if piece in pieces)
+        return np.asarray(sorted(found), np.int64)
+
+    def fetch(self, needed: Iterable[tuple[Piece, Int64Array | None]]) -> None:
+        """Have pieces' pages for some key groups on this machine: few requests, many at a time."""
+
+        def fetch(one: tuple[Piece, Int64Array | None]) -> None:
+            piece, groups = one
+            segment = self._segment(piece.segment)
+            if groups is not None:
+                places = segment.places(piece.number)
+                pages = np.unique(places.pages[np.isin(places.groups, groups)])
+                numbers = (pages + piece.section.first_page).tolist()
+                if self._verified is None:
+                    segment.prefetch(numbers)
+                else:
+                    segment.fetch_columns(numbers, self._verified.always)
+
+        with ThreadPoolExecutor(READERS) as readers:
+            for _ in readers.map(fetch, needed):
+                pass
+
+    def load(self, groups: Int64Array, names: Collection[str]) -> None:
+        """Have some columns of the pages that key groups use on this machine."""
+        if self._verified is not None and self.is_remote:
+            wanted = set(groups.tolist())
+            chunks = [p.chunk for p in self._pages.values() if not wanted.isdisjoint(p.rows)]
+            self._verified.fetch(chunks, names)
+
+    def gather(self, addresses: UInt64Array, names: list[str]) -> list[pa.Array]:
+        """Columns of the rows at these addresses; NULL where an address is 0."""
+        if self._verified is not None:
+            for chunk in np.flatnonzero(np.bincount(chunks_of(addresses))).tolist():
+                self._verified.check(chunk, names)
+        return self.columns.gather(addresses, names)
+
+    def column(self, chunk: int, name: str) -> pa.Array:
+        """A whole column of a page in use, without a copy."""
+        if self._verified is not None:
+            self._verified.check(chunk, [name])
+        return self.columns.column(chunk, name)
+
+    def bytes_of(self, groups: Int64Array) -> int:
+        """The share of some key groups in the pages in use."""
+        wanted = set(groups.tolist())
+        total = 0.0
+        for page in self._pages.values():
+            rows = sum(count for group, count in page.rows.items() if group in wanted)
+            if rows:
+                batch = self.columns.chunk(page.chunk)
+                total += batch.nbytes * rows / batch.num_rows
+        return round(total)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the pages in use that were looked at."""
+        return sum(segment.read_bytes for segment in self._segments.values())

@@ -1,0 +1,95 @@
+"""Pictures made of results, drawn with matplotlib."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from millrace_lab.bench.report import MEASURES, Results, _kinds_and_sizes
+
+COLOURS = ("#9ecae1", "#3182bd", "#08306b", "#fdae6b")
+PEER_COLOURS = {
+    "millrace": "#08306b",
+    "millrace_compat": "#3182bd",
+    "pyspark_row": "#fd8d3c",
+    "pyspark_pandas": "#fdbe85",
+}
+
+
+def draw(results: Results, folder: Path) -> list[str]:
+    """Draw every picture there are results for; returns the files' names."""
+    drawers = {"state-types": _state_types, "python": _python}
+    wanted = {name: draw for name, draw in drawers.items() if name in results}
+    if not wanted:
+        return []
+    import matplotlib
+
+    matplotlib.use("Agg")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, picture in wanted.items():
+        picture(results[name], folder / f"{name}.png")
+    return [f"{name}.png" for name in wanted]
+
+
+def _state_types(result: Mapping[str, Any], path: Path) -> None:
+    from matplotlib import pyplot
+
+    figures = result["figures"]
+    kinds, sizes = _kinds_and_sizes(figures, next(iter(MEASURES)))
+    measures = [m for m in MEASURES if any(n.startswith(f"{m}.") for n in figures)]
+    figure, axes = pyplot.subplots(-(-len(measures) // 2), 2, figsize=(11, 12))
+    for axis, measure in zip(axes.flat, measures, strict=False):
+        width = 0.8 / len(sizes)
+        for n, size in enumerate(sizes):
+            places = [k + (n - (len(sizes) - 1) / 2) * width for k in range(len(kinds))]
+            heights = [figures[f"{measure}.{kind}.{size}"] for kind in kinds]
+            colour = COLOURS[n % len(COLOURS)]
+            axis.bar(places, heights, width, label=f"{size} keys", color=colour)
+        axis.set_yscale("log")
+        axis.set_ylim(bottom=_decade(figures[f"{measure}.{k}.{s}"] for k in kinds for s in sizes))
+        axis.set_title(MEASURES[measure][0], fontsize=10)
+        axis.set_xticks(range(len(kinds)), kinds, rotation=30, ha="right", fontsize=8)
+        axis.grid(axis="y", alpha=0.3)
+        axis.set_axisbelow(True)
+    axes.flat[0].legend(fontsize=8)
+    _save(figure, path)
+
+
+def _python(result: Mapping[str, Any], path: Path) -> None:
+    from matplotlib import pyplot
+
+    rates: dict[str, dict[str, float]] = {}
+    for name, value in result["figures"].items():
+        if name.startswith("rows_per_s."):
+            _, side, program, _ = name.split(".")
+            # A side's largest epochs come first.
+            rates.setdefault(program, {}).setdefault(side, value)
+    figure, axes = pyplot.subplots(1, len(rates), figsize=(9, 2.8), squeeze=False)
+    for axis, (program, by_side) in zip(axes.flat, rates.items(), strict=True):
+        sides = list(by_side)[::-1]
+        colours = [PEER_COLOURS.get(side, "#999999") for side in sides]
+        bars = axis.barh(sides, [by_side[side] for side in sides], color=colours)
+        axis.bar_label(bars, fmt="{:,.0f}", fontsize=8, padding=3)
+        axis.set_xscale("log")
+        axis.set_xlim(left=_decade(by_side.values()))
+        axis.margins(x=0.25)
+        axis.set_title(f"{program}: rows per second", fontsize=10)
+        axis.tick_params(labelsize=8)
+    _save(figure, path)
+
+
+def _decade(values: Iterable[float]) -> float:
+    """The power of ten at or below the least of some values, where a logarithmic axis begins."""
+    least = min((value for value in values if value > 0), default=1.0)
+    return float(10 ** math.floor(math.log10(least)))
+
+
+def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot
+
+    figure.tight_layout()
+    # Without a date in the file, the same results make the same picture.
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    pyplot.close(figure)

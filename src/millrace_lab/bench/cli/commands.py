@@ -1,0 +1,451 @@
+"""The commands: each says what it measures, and makes the sizes of a run of its options."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from millrace_lab.bench._contract import BenchmarkError
+from millrace_lab.bench.cli._running import BENCHMARKS, benchmark, execute, module, quick_option
+from millrace_lab.bench.cli._types import Sides, Size, Sizes, Strategies
+
+
+@click.group()
+def bench() -> None:
+    """Measure Millrace beside Spark and others. Outputs are compared before times.
+
+    \b
+    Examples:
+      millrace bench throughput --quick
+      millrace bench throughput --json throughput.json --keys 100k
+      millrace bench growth --json growth.json
+      millrace bench rescale --quick
+      millrace bench peers --peers flink-sql-heap,flink-sql-rocksdb
+      millrace bench all --out src/millrace_lab/results
+      millrace bench report --readme README.md
+    """
+
+
+@benchmark(bench, "throughput")
+@click.option("--rows", type=Size(), default="1m", show_default=True, help="Rows per epoch.")
+@click.option("--keys", type=Sizes(), default="100k,5m", show_default=True, help="Sizes of state.")
+@click.option("--epochs", type=int, default=12, show_default=True, help="Timed epochs per side.")
+def throughput_command(rows: int, keys: tuple[int, ...], epochs: int) -> Any:
+    """A keyed count: rows per second, and the time of an epoch of 1,000 rows.
+
+    Beside Spark's own streaming aggregation on RocksDB, PySpark's transformWithState, and the
+    ceiling (the same rows to Python and back, nothing done). Each side has its own JVM.
+
+    \b
+    Examples:
+      millrace bench throughput --quick
+      millrace bench throughput --json throughput.json
+      millrace bench throughput --rows 500k --keys 100k,1m --epochs 20
+    """
+    from millrace_lab.bench import throughput
+
+    return throughput.Options(rows=rows, keys=keys, epochs=max(epochs, 1))
+
+
+@benchmark(bench, "growth")
+@click.option("--rows", type=Size(), default="100k", show_default=True, help="Keys per epoch.")
+@click.option(
+    "--keys", type=Sizes(), default="1m,5m,20m", show_default=True, help="Sizes of state."
+)
+@click.option("--epochs", type=int, default=30, show_default=True, help="Timed epochs per size.")
+def growth_command(rows: int, keys: tuple[int, ...], epochs: int) -> Any:
+    """Epochs that change the same number of keys, on states of growing size.
+
+    Also the bytes they write, merges included, and the time to open the state in a new process.
+
+    \b
+    Examples:
+      millrace bench growth --quick
+      millrace bench growth --json growth.json
+      millrace bench growth --keys 1m,2m,4m --rows 50k
+    """
+    from millrace_lab.bench import growth
+
+    return growth.Options(changed=rows, keys=keys, epochs=max(epochs, 1))
+
+
+@benchmark(bench, "python")
+@click.option("--keys", type=Size(), default="100k", show_default=True, help="Keys per epoch.")
+@click.option("--rows", type=Size(), default=None, help="Rows per epoch; as many as keys.")
+@click.option("--epochs", type=int, default=12, show_default=True, help="Timed epochs.")
+def python_command(keys: int, rows: int | None, epochs: int) -> Any:
+    """Per-key Python: a count, and sessions with timers.
+
+    Beside PySpark's transformWithState in row and in pandas mode, on the same rows. PySpark's sides
+    run a third of the epochs, because one takes that long.
+
+    \b
+    Examples:
+      millrace bench python --quick
+      millrace bench python --json python.json
+      millrace bench python --keys 20k --rows 200k
+    """
+    from millrace_lab.bench import python
+
+    rows = keys if rows is None else rows
+    if rows % keys:
+        raise click.UsageError(f"--rows {rows} must be a multiple of --keys {keys}.")
+    epochs = max(epochs, 1)
+    return python.Options(keys=keys, rows=rows, epochs=epochs, slow_epochs=-(-epochs // 3))
+
+
+@benchmark(bench, "state-types")
+@click.option(
+    "--keys", type=Sizes(), default="1k,100k,1m", show_default=True, help="Numbers of keys."
+)
+@click.option("--rows", type=Size(), default="100k", show_default=True, help="Keys per epoch.")
+@click.option("--epochs", type=int, default=5, show_default=True, help="Timed epochs per size.")
+@click.option("--big", type=Size(), default="1m", show_default=True, help="A large collection.")
+def state_types_command(keys: tuple[int, ...], rows: int, epochs: int, big: int) -> Any:
+    """Every kind of state: updates, reads, scans, repartitioning, merges, checkpoints.
+
+    Without Spark, on the state layer alone. Also lists, maps and sets with very many entries, of
+    which an epoch changes one.
+
+    \b
+    Examples:
+      millrace bench state-types --quick
+      millrace bench state-types --json state-types.json
+      millrace bench state-types --keys 10k --big 200k
+    """
+    from millrace_lab.bench import state_types
+
+    return state_types.Options(keys=keys, changed=rows, epochs=max(epochs, 1), big=big)
+
+
+images_option = click.option(
+    "--images",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Draw the latency timelines into this directory: an HTML page and a PNG.",
+)
+rate_option = click.option(
+    "--rate", type=Size(), help="Rows per second. Default: half of the capacity, which is measured."
+)
+
+
+@benchmark(bench, "rescale")
+@click.option("--keys", type=Size(), default="5m", show_default=True, help="Size of the state.")
+@rate_option
+@click.option(
+    "--strategies",
+    type=Strategies(),
+    default="live,pause,fluid,lazy,standby,restart",
+    show_default=True,
+    help="Which ones, in this order.",
+)
+@click.option("--store-latency-ms", type=float, default=0.0, help="Make every request this late.")
+@click.option("--store-mb-per-s", type=float, default=0.0, help="Limit each request's bandwidth.")
+@click.option("--spark/--no-spark", default=True, help="Also run Spark's own way.  [default: on]")
+@images_option
+def rescale_command(
+    keys: int,
+    rate: int | None,
+    strategies: tuple[str, ...],
+    store_latency_ms: float,
+    store_mb_per_s: float,
+    spark: bool,
+    images: Path | None,
+) -> Any:
+    """2 -> 4 -> 2 executors under a steady load, by every strategy.
+
+    Latency by event before, during and after, beside Spark's own way: stop, repartition the
+    checkpoint offline, start. The timelines are written beside the JSON file. A slow store stands
+    for object storage; Spark's side has no such store and is left out then.
+
+    \b
+    Examples:
+      millrace bench rescale --quick
+      millrace bench rescale --json rescale.json --images docs/images
+      millrace bench rescale --strategies live,pause --store-latency-ms 20 --store-mb-per-s 125
+    """
+    from millrace_lab.bench import _openloop, rescale
+
+    return rescale.Options(
+        keys=keys,
+        rate=rate,
+        strategies=strategies,
+        spark=spark,
+        store=_openloop.Store(store_latency_ms, store_mb_per_s),
+        images=images,
+    )
+
+
+@benchmark(bench, "recovery")
+@click.option("--keys", type=Size(), default="5m", show_default=True, help="Size of the state.")
+@rate_option
+@click.option("--spark/--no-spark", default=True, help="Also kill Spark's own.  [default: on]")
+@images_option
+def recovery_command(keys: int, rate: int | None, spark: bool, images: Path | None) -> Any:
+    """SIGKILL of an executor, and of its Python workers alone, under a steady load.
+
+    Time until latency is back within 1.25x of before; with and without a standby, and beside
+    Spark's own stateful query under the same kill.
+
+    \b
+    Examples:
+      millrace bench recovery --quick
+      millrace bench recovery --json recovery.json --images docs/images
+      millrace bench recovery --keys 1m --rate 50k --no-spark
+    """
+    from millrace_lab.bench import recovery
+
+    return recovery.Options(keys=keys, rate=rate, spark=spark, images=images)
+
+
+@benchmark(bench, "placement")
+@click.option("--rows", type=Size(), default="1m", show_default=True, help="Rows per epoch.")
+@click.option("--keys", type=Size(), default="1m", show_default=True, help="Size of the state.")
+@click.option("--epochs", type=int, default=16, show_default=True, help="Timed epochs per side.")
+def placement_command(rows: int, keys: int, epochs: int) -> Any:
+    """What 256, 1024 and 4096 key groups and placement cost while nothing moves.
+
+    Beside the same code with fixed partitions that run anywhere.
+
+    \b
+    Examples:
+      millrace bench placement --quick
+      millrace bench placement --json placement.json
+    """
+    from millrace_lab.bench import placement
+
+    return placement.Options(rows=rows, keys=keys, epochs=max(epochs, 1))
+
+
+@benchmark(bench, "serve")
+@click.option("--keys", type=Size(), default="1m", show_default=True, help="Size of the state.")
+@click.option("--seconds", type=float, default=8.0, show_default=True, help="For each load.")
+@click.option("--batch", type=Size(), default="10k", show_default=True, help="Keys per batch.")
+def serve_command(keys: int, seconds: float, batch: int) -> Any:
+    """Look-ups of a server on one core: over HTTP, over Arrow Flight, and while epochs come in.
+
+    \b
+    Examples:
+      millrace bench serve --quick
+      millrace bench serve --json serve.json
+      millrace bench serve --keys 5m --batch 1k
+    """
+    from millrace_lab.bench import serve
+
+    return serve.Options(keys=keys, seconds=seconds, batch=batch)
+
+
+@benchmark(bench, "query")
+@click.option("--keys", type=Size(), default="5m", show_default=True, help="Size of the state.")
+@click.option("--rows", type=Size(), default="100k", show_default=True, help="Rows per epoch.")
+@click.option("--epochs", type=int, default=24, show_default=True, help="Timed epochs per side.")
+def query_command(keys: int, rows: int, epochs: int) -> Any:
+    """SQL on state beside Spark's `statestore` reader, and what queries cost a running stream.
+
+    A scan of all keys, one column, and one key; then epochs on one core while queries run back to
+    back on the other.
+
+    \b
+    Examples:
+      millrace bench query --quick
+      millrace bench query --json query.json
+      millrace bench query --keys 1m --epochs 12
+    """
+    from millrace_lab.bench import query
+
+    return query.Options(keys=keys, rows=rows, epochs=max(epochs, 2))
+
+
+@benchmark(bench, "limits")
+@click.option("--keys", type=Size(), default="4m", show_default=True, help="Keys beyond memory.")
+def limits_command(keys: int) -> Any:
+    """State beyond its memory, huge collections, many timers, one hot key, big values.
+
+    \b
+    Examples:
+      millrace bench limits --quick
+      millrace bench limits --json limits.json
+    """
+    from millrace_lab.bench import limits
+
+    return limits.Options(keys=keys)
+
+
+@benchmark(bench, "latency")
+@click.option("--keys", type=Size(), default="100k", show_default=True, help="Size of the state.")
+@click.option(
+    "--rate",
+    type=Size(),
+    help="Rows per second that count as the capacity. Default: the smaller of the two, measured.",
+)
+@click.option(
+    "--rounds", type=int, default=3, show_default=True, help="Runs of each side and load."
+)
+def latency_command(keys: int, rate: int | None, rounds: int) -> Any:
+    """Event latency at 10, 50 and 80 % of capacity, beside Spark's own stateful query.
+
+    Both sides get the same rates, on the same executors, with epochs back to back.
+
+    \b
+    Examples:
+      millrace bench latency --quick
+      millrace bench latency --json latency.json
+      millrace bench latency --keys 1m --rate 100k
+    """
+    from millrace_lab.bench import latency
+
+    return latency.Options(keys=keys, rate=rate, rounds=max(rounds, 1))
+
+
+@benchmark(
+    bench,
+    "peers",
+    click.option("--quick", is_flag=True, help="Smaller sizes: about two minutes."),
+)
+@click.option(
+    "--peers",
+    "sides",
+    type=Sides(),
+    default=None,
+    help="Which ones to compare: spark-rocksdb, spark-hdfs, pyspark-row, pyspark-pandas, "
+    "flink-sql-heap, flink-sql-rocksdb, pyflink-heap, pyflink-rocksdb, bytewax, pathway.  "
+    "[default: all]",
+)
+@click.option("--keys", type=Sizes(), default="100k,1m", show_default=True, help="Sizes of state.")
+@click.option("--rows", type=Size(), default="1m", show_default=True, help="Rows per epoch.")
+@click.option(
+    "--windows", type=click.IntRange(min=1), default=5, show_default=True, help="Timed per side."
+)
+@click.option(
+    "--environments",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=".peers",
+    show_default=True,
+    help="Where `make peers` has put the environments of the others.",
+)
+def peers_command(
+    sides: tuple[str, ...] | None,
+    keys: tuple[int, ...],
+    rows: int,
+    windows: int,
+    environments: Path,
+) -> Any:
+    """Millrace beside other stream processors: a count and a sum per key.
+
+    Spark's own aggregation and transformWithState, Flink SQL, PyFlink, Bytewax and Pathway: rows
+    per second, CPU seconds and memory. Those that are not Spark need environments of their own,
+    which `make peers` makes; sides whose environment is missing are named and left out. Slow sides
+    are timed only at the first size.
+
+    \b
+    Examples:
+      millrace bench peers --quick
+      millrace bench peers --json peers.json
+      millrace bench peers --peers spark-rocksdb,flink-sql-heap --keys 100k
+    """
+    from millrace_lab.bench import peers
+    from millrace_lab.bench._peer_sides import NAMES
+
+    return peers.Options(
+        sides=sides or NAMES, keys=keys, rows=rows, windows=windows, environments=environments
+    )
+
+
+@bench.command("all")
+@quick_option
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="src/millrace_lab/results",
+    show_default=True,
+    help="The directory for the results, one JSON file per benchmark.",
+)
+@click.option(
+    "--docs",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Make the pages of the results in this folder. Default: `docs`, if it is there; none "
+    "with --quick.",
+)
+def all_command(quick: bool, out: Path, docs: Path | None) -> None:
+    """Every benchmark, one after the other; `peers` if its environments are there. Then the pages.
+
+    \b
+    Examples:
+      millrace bench all
+      millrace bench all --quick --out /tmp/results
+      millrace bench all --quick --out /tmp/results --docs /tmp/pages
+    """
+    if docs is None and not quick and Path("docs").is_dir():
+        docs = Path("docs")
+    codes = []
+    for name in BENCHMARKS:
+        options = module(name).Options()
+        reason = module(name).why_not(options) if name == "peers" else None
+        if reason is not None:
+            click.echo(f"{name}: {reason}")
+            continue
+        if docs is not None and hasattr(options, "images"):
+            options = replace(options, images=docs / "images")
+        codes.append(execute(name, options, quick, out / f"{name}.json", None))
+    if docs is not None:
+        _make_pages(out, docs, None, plots=True)
+    sys.exit(max(codes))
+
+
+@bench.command("report")
+@click.option(
+    "--results",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default="src/millrace_lab/results",
+    show_default=True,
+    help="The folder with the results.",
+)
+@click.option(
+    "--docs",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default="docs",
+    show_default=True,
+    help="The folder for the pages.",
+)
+@click.option(
+    "--readme",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Also replace the table of results in this file.",
+)
+@click.option("--plots/--no-plots", default=True, help="Draw the pictures.")
+def report_command(results: Path, docs: Path, readme: Path | None, plots: bool) -> None:
+    """Rebuild the pages about benchmarks from the results of earlier runs.
+
+    \b
+    Examples:
+      millrace bench report
+      millrace bench report --readme README.md
+      millrace bench report --results /tmp/results --docs /tmp/pages --no-plots
+    """
+    _make_pages(results, docs, readme, plots=plots)
+
+
+def _make_pages(results: Path, docs: Path, readme: Path | None, *, plots: bool) -> None:
+    from millrace_lab.bench import _result_plots, report
+
+    try:
+        found = report.load(results)
+        images = docs / "images"
+        if plots:
+            _result_plots.draw(found, images)
+        drawn = [path.name for path in images.glob("*.png")]
+        for name, text in report.pages(found, drawn).items():
+            (docs / name).write_text(text)
+            click.echo(f"written: {docs / name}")
+        reliability = docs / "reliability.md"
+        if "soak" in found and reliability.exists():
+            reliability.write_text(report.with_soak(reliability.read_text(), found["soak"]))
+            click.echo(f"written: {reliability}")
+        if readme is not None:
+            readme.write_text(report.with_summary(readme.read_text(), found))
+            click.echo(f"written: {readme}")
+    except BenchmarkError as error:
+        raise click.ClickException(str(error)) from error

@@ -1,0 +1,256 @@
+"""The check: a seeded sample of the core's mutants, each against the tests that reach it.
+
+Results are kept as they come, by the text of the mutant's module, so a check that was interrupted
+goes on where it was, and one after a change of the tests runs only what was not found out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import sys
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from millrace_lab.mutation import reach, running
+from millrace_lab.mutation.mutants import Mutant, mutants
+
+PACKAGES = ("epoch", "log", "state", "operators")
+KINDS = ("unit", "property")
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+
+KILLED, TIMEOUT, SURVIVED, UNREACHED, EQUAL = (
+    "killed",
+    "timeout",
+    "survived",
+    "no test reaches it",
+    "equivalent",
+)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A package, its tests, and a folder for what is found out about them."""
+
+    root: Path
+    work: Path
+    package: Path
+    name: str = "millrace"
+
+    def sources(self, packages: Sequence[str]) -> dict[str, str]:
+        """Module -> text."""
+        found = {}
+        for package in packages:
+            for path in sorted((self.package / package).rglob("*.py")):
+                found[path.relative_to(self.package).as_posix()] = path.read_text()
+        return found
+
+    def test_files(self, packages: Sequence[str]) -> list[str]:
+        """The unit tests, then the property tests, of some packages."""
+        folders = [self.root / "tests" / kind / package for kind in KINDS for package in packages]
+        files = [path for folder in folders for path in sorted(folder.rglob("test_*.py"))]
+        return [path.relative_to(self.root).as_posix() for path in files]
+
+    def dotted(self, module: str) -> str:
+        stem = module.removesuffix(".py").removesuffix("/__init__")
+        return ".".join([self.name, *stem.split("/")])
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a mutant."""
+
+    id: str
+    outcome: str
+    seconds: float = 0.0
+    tests: int = 0
+    killed_by: str = ""
+    reason: str = ""
+    against: str = ""
+    """The text of all tests. What was found out stays so when tests are added; what was not is
+    tried again."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mutant with what is needed to run it."""
+
+    mutant: Mutant
+    source: str
+    id: str
+    tests: list[reach.Called]
+    affected: frozenset[str]
+    """Modules whose kernels the fault is compiled into."""
+
+
+def sample(tree: Tree, packages: Sequence[str], number: int, seed: int) -> list[Mutant]:
+    every = [
+        m for module, source in tree.sources(packages).items() for m in mutants(module, source)
+    ]
+    drawn = random.Random(seed).sample(every, min(number, len(every)))
+    return sorted(drawn, key=lambda m: (m.module, m.start, m.end, m.replacement))
+
+
+def recorded(tree: Tree, packages: Sequence[str]) -> list[reach.Called]:
+    """What each test calls. Files of tests whose calls are not known for this package run once."""
+    package = reach.fingerprint([tree.package])
+    known = {path: _record_of(tree, package, path) for path in tree.test_files(packages)}
+    missing = [path for path, record in known.items() if not record.exists()]
+    if missing:
+        lines = tree.work / "reach.jsonl"
+        lines.unlink(missing_ok=True)
+        recorder = reach.Recorder(tree.package, lines)
+
+        def run() -> int:
+            os.environ["NUMBA_CACHE_DIR"] = str(tree.work / "kernels")
+            return running.pytest_in(tree.root, tree.work, missing, [recorder])
+
+        log = tree.work / "reach.log"
+        code = running.fork(run, log, 24 * 3600).wait()
+        if code != 0:
+            raise RuntimeError(f"the tests fail without any fault ({code}): see {log}")
+        reach.split(lines, {path: known[path] for path in missing})
+    return [called for record in known.values() for called in reach.read(record)]
+
+
+def _record_of(tree: Tree, package: str, path: str) -> Path:
+    text = hashlib.sha256(f"{package}{path}".encode() + (tree.root / path).read_bytes())
+    return tree.work / "reach" / f"{text.hexdigest()[:16]}.jsonl"
+
+
+def equivalents() -> dict[tuple[str, str, str, str], str]:
+    listed = tomllib.loads(EQUIVALENT.read_text()).get("mutant", [])
+    return {(m["module"], m["function"], m["before"], m["after"]): m["reason"] for m in listed}
+
+
+def check(
+    tree: Tree,
+    packages: Sequence[str],
+    chosen: Sequence[Mutant],
+    processes: int,
+    told: Callable[[Mutant, Result], None],
+) -> dict[Mutant, Result]:
+    """Run every mutant that has no result yet."""
+    tree.work.mkdir(parents=True, exist_ok=True)
+    known = _known(tree.work / "results.jsonl")
+    called = recorded(tree, packages)
+    sources = tree.sources(["."])
+    equal = equivalents()
+    found: dict[Mutant, Result] = {}
+    waiting: list[Case] = []
+    tests_text = reach.fingerprint([tree.root / "tests"])
+    for mutant in chosen:
+        source = sources[mutant.module]
+        id_ = mutant.id(source)
+        reason = equal.get((mutant.module, mutant.function, *mutant.changed(source)))
+        if reason is not None:
+            found[mutant] = Result(id_, EQUAL, reason=reason)
+        elif id_ in known and (
+            known[id_].outcome in (KILLED, TIMEOUT) or known[id_].against == tests_text
+        ):
+            found[mutant] = known[id_]
+        else:
+            callers = reach.importers(mutant.module, sources, tree.name)
+            in_kernels = bool(reach.kernels(source))
+            tests = reach.tests_of(mutant.module, mutant.function, source, callers, called)
+            affected = frozenset({mutant.module, *callers} if in_kernels else ())
+            waiting.append(Case(mutant, source, id_, tests, affected))
+    with (tree.work / "results.jsonl").open("a") as file:
+        for case, result in _run_all(tree, waiting, processes):
+            found[case.mutant] = result = replace(result, against=tests_text)
+            file.write(json.dumps(asdict(result)) + "\n")
+            file.flush()
+            told(case.mutant, result)
+    return found
+
+
+def _known(path: Path) -> dict[str, Result]:
+    if not path.exists():
+        return {}
+    results = [Result(**json.loads(line)) for line in path.read_text().splitlines()]
+    return {result.id: result for result in results}
+
+
+def _run_all(tree: Tree, cases: list[Case], processes: int) -> Iterator[tuple[Case, Result]]:
+    waiting, under_way = list(reversed(cases)), list[tuple[Case, running.Fork, float]]()
+    while waiting or under_way:
+        while waiting and len(under_way) < processes:
+            case = waiting.pop()
+            if case.tests:
+                under_way.append((case, _start(tree, case), time.monotonic()))
+            else:
+                yield case, Result(case.id, UNREACHED)
+        for entry in list(under_way):
+            case, fork, began = entry
+            code = fork.poll()
+            if code is not None:
+                under_way.remove(entry)
+                shutil.rmtree(_kernels(tree, case), ignore_errors=True)
+                yield case, _result(case, fork, code, time.monotonic() - began)
+        time.sleep(0.02)
+
+
+def _kernels(tree: Tree, case: Case) -> Path:
+    return tree.work / f"kernels-{case.id}" if case.affected else tree.work / "kernels-none"
+
+
+def _start(tree: Tree, case: Case) -> running.Fork:
+    cache = tree.work / "kernels"
+    if case.affected:
+        running.kernel_cache(cache, _kernels(tree, case), set(case.affected))
+        cache = _kernels(tree, case)
+    fault = running.Fault(
+        tree.dotted(case.mutant.module),
+        tree.package / case.mutant.module,
+        case.mutant.applied(case.source),
+    )
+
+    def run() -> int:
+        os.environ["NUMBA_CACHE_DIR"] = str(cache)
+        sys.meta_path.insert(0, fault)
+        return running.pytest_in(tree.root, tree.work, [test.test for test in case.tests])
+
+    expected = sum(test.seconds for test in case.tests)
+    seconds = running.SECONDS + 10 * expected
+    return running.fork(run, tree.work / f"{case.id}.log", seconds)
+
+
+def _result(case: Case, fork: running.Fork, code: int, seconds: float) -> Result:
+    result = Result(case.id, SURVIVED, round(seconds, 2), len(case.tests))
+    if fork.timed_out:
+        return replace(result, outcome=TIMEOUT)
+    text = fork.log.read_text(errors="replace")
+    if code in (0, 5):
+        if code == 5:
+            raise RuntimeError(f"no test was collected: see {fork.log}")
+        fork.log.unlink()
+        return result
+    fork.log.unlink()
+    match = _FAILED.search(text)
+    return replace(result, outcome=KILLED, killed_by=match[1] if match else f"exit code {code}")
+
+
+def summary(results: dict[Mutant, Result]) -> dict[str, Any]:
+    """Counts, by module too; the score leaves out what is equivalent."""
+    by_module: dict[str, Counter[str]] = {}
+    for mutant, result in results.items():
+        by_module.setdefault(mutant.module, Counter())[result.outcome] += 1
+    total = sum(by_module.values(), Counter())
+    counted = sum(total.values()) - total[EQUAL]
+    found_out = total[KILLED] + total[TIMEOUT]
+    return {
+        "mutants": sum(total.values()),
+        "score": found_out / counted if counted else 1.0,
+        "outcomes": dict(total),
+        "modules": {module: dict(counts) for module, counts in sorted(by_module.items())},
+    }
