@@ -32,7 +32,12 @@ class Program:
             raise AssertionError(f"the program did not end:\n{self.output()}") from None
 
     def output(self) -> str:
-        return self.log.read_text(errors="replace")[-4000:]
+        """What it printed; of much, the beginning and the end.
+
+        The reason of a failure comes first, and the traces of what failed because of it follow.
+        """
+        text = self.log.read_text(errors="replace")
+        return text if len(text) < 12_000 else f"{text[:6000]}\n[...]\n{text[-6000:]}"
 
     def others(self) -> list[int]:
         """The JVM, the Python daemon and its workers, whatever process group they made."""

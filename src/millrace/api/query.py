@@ -163,45 +163,46 @@ class Query:
 
     def process_all_available(self) -> None:
         """Wait until everything the sources have now is committed. Raises what the query raised."""
-        if not self.spark_query.isActive:
+        query = self._run.settled_query()
+        if not query.isActive:
             self._raise_failure()
             raise QueryStoppedError(
                 "the query is stopped; start it again from its location to process more."
             )
         try:
-            if self._beats:
-                self._await_idle_batch()
-            else:
-                self.spark_query.processAllAvailable()
+            while True:
+                if self._beats:
+                    self._await_idle_batch(query)
+                else:
+                    query.processAllAvailable()
+                # A restart ends the waiting, too; what it stopped is left to the next query.
+                if query is self._run.settled_query():
+                    return
+                query = self.spark_query
         except StreamingQueryException as error:
             self._raise_failure(error)
 
-    def _await_idle_batch(self) -> None:
+    def _await_idle_batch(self, query: StreamingQuery) -> None:
         """Wait for a batch, begun from now on, that brought nothing but the heartbeat.
 
         Spark's own waiting is for a moment without news, which a heartbeat may never leave.
         """
         seen = self._run.trail.batch_id
         begun = -1 if seen is None else seen + 1
-        while self.spark_query.isActive:
-            for progress in self.spark_query.recentProgress:
+        while query.isActive:
+            for progress in query.recentProgress:
                 # The batch that runs now may have begun before there was something to see.
                 if progress["batchId"] > begun and _is_idle(progress["sources"][:-1]):
                     return
             clock.sleep(0.05)
-        error = self.spark_query.exception()
+        error = query.exception()
         if error is not None:
             raise error
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait for the query to end, at most `timeout` seconds; True if it has ended."""
         try:
-            if timeout is None:
-                self.spark_query.awaitTermination()
-                return True
-            # PySpark's own takes whole seconds.
-            java: Any = self.spark_query._jsq
-            return bool(java.awaitTermination(max(1, round(timeout * 1000))))
+            return self._run.await_end(timeout)
         except StreamingQueryException as error:
             self._raise_failure(error)
             return True

@@ -103,7 +103,8 @@ class Run:
         self._switch_lock = threading.Lock()
         """Held while Spark's query is being stopped or started."""
         self._stopped = threading.Event()
-        self._restarting = threading.Event()
+        self._halting = threading.Event()
+        """Set while Spark's query is being stopped for a restart."""
         self._launch: Callable[[], StreamingQuery] | None = None
         self._spark_query: StreamingQuery | None = None
 
@@ -131,8 +132,46 @@ class Run:
 
     @property
     def is_active(self) -> bool:
-        between = self._restarting.is_set() or self.director.restarting.is_set()
-        return self.spark_query.isActive or (between and not self._stopped.is_set())
+        """Whether epochs run or will: also while a restart has stopped one query of Spark's."""
+        while True:
+            query = self.spark_query
+            if query.isActive:
+                return True
+            if self._stopped.is_set() or self.failure is not None:
+                return False
+            if self.director.restarting.is_set() or self._switch_lock.locked():
+                return True
+            # A restart may have ended since Spark was asked.
+            if query is self.spark_query:
+                return False
+
+    def await_end(self, timeout: float | None) -> bool:
+        """Wait for the run to end, at most `timeout` seconds; True if it has ended.
+
+        Raises what Spark raises for a query that failed.
+        """
+        deadline = None if timeout is None else clock.stopwatch() + timeout
+        while True:
+            query = self.spark_query
+            if not _await_query(query, _left(deadline)):
+                return False
+            # Spark's query has ended, maybe for a restart.
+            if not self._await_switch(_left(deadline)):
+                return False
+            if query is self.spark_query:
+                return True
+
+    def settled_query(self) -> StreamingQuery:
+        """Spark's query; if a restart is about to start the next one, that."""
+        self._await_switch(None)
+        return self.spark_query
+
+    def _await_switch(self, timeout: float | None) -> bool:
+        """Wait while Spark's query is being stopped or started; False if that takes longer."""
+        free = self._switch_lock.acquire(timeout=-1 if timeout is None else timeout)
+        if free:
+            self._switch_lock.release()
+        return free
 
     @property
     def is_stopped(self) -> bool:
@@ -148,7 +187,7 @@ class Run:
 
     def _is_halting(self) -> bool:
         """Whether Spark's query is being stopped, for good or for a restart."""
-        return self._stopped.is_set() or self._restarting.is_set()
+        return self._stopped.is_set() or self._halting.is_set()
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """What Spark calls for every micro-batch."""
@@ -186,21 +225,22 @@ class Run:
         with self._switch_lock:
             if self._stopped.is_set() or not self.director.restarting.is_set():
                 return
-            self._restarting.set()
+            self._halting.set()
             try:
                 self._halt(RESTART_SECONDS)
                 self.director.adopt()
                 self._runner.restart()
+                # The next query's first batch may come before its start returns.
+                self._halting.clear()
                 # A stop that came meanwhile waits for the lock, and must find nothing running.
                 if not self._stopped.is_set():
                     assert self._launch is not None
-                    self._restarting.clear()
                     self._spark_query = self._launch()
             except BaseException as error:
                 self._fail(error)
                 raise
             finally:
-                self._restarting.clear()
+                self._halting.clear()
 
     def stop(self, timeout: float) -> None:
         """Stop between epochs; one that runs longer than `timeout` seconds is interrupted."""
@@ -240,6 +280,19 @@ class Run:
         )
         fenced.__cause__ = error
         return fenced
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - clock.stopwatch())
+
+
+def _await_query(query: StreamingQuery, timeout: float | None) -> bool:
+    if timeout is None:
+        query.awaitTermination()
+        return True
+    # PySpark's own takes whole seconds.
+    java: Any = query._jsq
+    return bool(java.awaitTermination(max(1, round(timeout * 1000))))
 
 
 def _await_stop(spark: SparkSession) -> None:

@@ -1,24 +1,21 @@
-"""What a query passes on to Spark."""
+"""What a query passes on to its run."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from millrace.api.query import Query
 
 
-@pytest.mark.parametrize(("seconds", "ms"), [(0.05, 50), (0.0001, 1), (2, 2000)])
-def test_fractions_of_a_second_are_waited_for_as_such(seconds: float, ms: int) -> None:
+def test_waiting_for_the_end_is_waiting_for_the_runs_end() -> None:
     waited = []
 
-    def await_termination(given: int) -> bool:
+    def await_end(given: float | None) -> bool:
         waited.append(given)
-        return False
+        return given is None
 
-    java = SimpleNamespace(awaitTermination=await_termination)
-    run: Any = SimpleNamespace(spark_query=SimpleNamespace(_jsq=java))
-    assert not Query(run, "location").await_termination(seconds)
-    assert waited == [ms]
+    run: Any = SimpleNamespace(await_end=await_end)
+    assert not Query(run, "location").await_termination(0.05)
+    assert Query(run, "location").await_termination()
+    assert waited == [0.05, None]
