@@ -164,11 +164,11 @@ def _delta(
             if section.last != entry.epoch or not section.rows:
                 continue
             segment = segment or open_segment(journal.store, entry)
-            places = segment.places(number)
-            chosen = np.arange(len(places.groups))
+            index = segment.group_index(number)
+            chosen = np.arange(len(index.groups))
             if groups is not None:
-                chosen = np.flatnonzero(np.isin(places.groups, groups))
-            pages = np.unique(places.pages[chosen]) + section.first_page
+                chosen = np.flatnonzero(np.isin(index.groups, groups))
+            pages = np.unique(index.pages[chosen]) + section.first_page
             segment.prefetch(pages.tolist())
             for page in pages.tolist():
                 batch = segment.page(page)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from millrace.arrays import Int64Array, UInt64Array
 from millrace.ids import Epoch
 from millrace.log.copies import READERS
-from millrace.log.segment import Places, Segment, SegmentEntry, open_segment
+from millrace.log.segment import GroupIndex, Segment, SegmentEntry, open_segment
 from millrace.log.store import Store
 from millrace.log.trail import Piece, PieceId
 from millrace.state.addresses import chunks_of
@@ -53,9 +53,9 @@ class MappedPages:
         for segment in self._segments.values():
             segment.check_length()
 
-    def places(self, piece: Piece) -> Places:
+    def group_index(self, piece: Piece) -> GroupIndex:
         """Where the key groups of a piece are; its segment is open from now on."""
-        return self._segment(piece.segment).places(piece.number)
+        return self._segment(piece.segment).group_index(piece.number)
 
     def _segment(self, entry: SegmentEntry) -> Segment:
         segment = self._segments.get(entry.path)
@@ -69,9 +69,9 @@ class MappedPages:
         for path in [p for p in self._segments if p not in used]:
             del self._segments[path]
 
-    def use(self, piece: Piece, places: Places, chosen: Int64Array) -> MappedPage:
+    def use(self, piece: Piece, index: GroupIndex, chosen: Int64Array) -> MappedPage:
         """A page of a piece's section as a chunk, used by some more of its key groups."""
-        number = int(places.pages[chosen[0]])
+        number = int(index.pages[chosen[0]])
         key = (piece.id, number)
         page = self._pages.get(key)
         if page is None:
@@ -83,7 +83,7 @@ class MappedPages:
             self._pages[key] = page
             if self._verified is not None:
                 self._verified.opened(page.chunk, segment, at)
-        groups, rows = places.groups[chosen].tolist(), places.rows[chosen].tolist()
+        groups, rows = index.groups[chosen].tolist(), index.rows[chosen].tolist()
         page.rows.update(zip(groups, rows, strict=True))
         return page
 
@@ -125,8 +125,8 @@ class MappedPages:
             piece, groups = one
             segment = self._segment(piece.segment)
             if groups is not None:
-                places = segment.places(piece.number)
-                pages = np.unique(places.pages[np.isin(places.groups, groups)])
+                index = segment.group_index(piece.number)
+                pages = np.unique(index.pages[np.isin(index.groups, groups)])
                 numbers = (pages + piece.section.first_page).tolist()
                 if self._verified is None:
                     segment.prefetch(numbers)

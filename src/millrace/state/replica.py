@@ -118,8 +118,8 @@ class Replica:
             takes = np.zeros(self.key_groups, np.bool_)
             takes[covers] = followed[covers] & (seen[covers] < piece.segment.epoch)
             if takes.any():
-                places = self._pages.places(piece)
-                self._logged[places.groups] += np.where(takes[places.groups], places.rows, 0)
+                index = self._pages.group_index(piece)
+                self._logged[index.groups] += np.where(takes[index.groups], index.rows, 0)
         return bool(runs)
 
     def _leave_behind(self, groups: Int64Array) -> None:
@@ -158,10 +158,10 @@ class Replica:
             base = self._base_piece[group] = bases[group]
             if base is None:
                 continue
-            places = self._pages.places(base)
-            at = places.find(group)
+            index = self._pages.group_index(base)
+            at = index.find(group)
             if at is not None:
-                self._base_rows[group] = places.rows[at]
+                self._base_rows[group] = index.rows[at]
                 self._base_ready[group] = False
 
     def _drop_pieces(self, groups: Int64Array) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from millrace.arrays import Int64Array, UInt64Array
 from millrace.ids import Epoch
 from millrace.keygroups import group_shift
-from millrace.log.segment import DELETED, HI, LO, Places
+from millrace.log.segment import DELETED, HI, LO, GroupIndex
 from millrace.log.trail import Piece
 from millrace.state.addresses import DELETED_BIT, address_of, chunks_of
 from millrace.state.base import BaseTable, find, find_in_bases, merge_addresses
@@ -40,13 +40,13 @@ class Table:
 
     def take_base(self, group: int, piece: Piece) -> None:
         """Map, verify and index the base of a key group."""
-        places = self._pages.places(piece)
-        at = places.find(group)
+        index = self._pages.group_index(piece)
+        at = index.find(group)
         assert at is not None
-        page = self._pages.use(piece, places, np.asarray([at]))
+        page = self._pages.use(piece, index, np.asarray([at]))
         batch = self._pages.columns.chunk(page.chunk)
-        start = int(places.starts[at])
-        end = start + int(places.rows[at])
+        start = int(index.starts[at])
+        end = start + int(index.rows[at])
         hi, lo = words(batch, HI)[start:end], words(batch, LO)[start:end]
         self._bases.set(group, page.chunk, start, hi, lo)
 
@@ -56,13 +56,13 @@ class Table:
             # The index is about to point into the run, for every row that pointed into its deltas.
             # The pages must stay mapped until then, but nothing reads them in between.
             self._let_go(set(takers.tolist()), piece.section.first, piece.section.last)
-        places = self._pages.places(piece)
+        index = self._pages.group_index(piece)
         taking = np.zeros(self.key_groups, np.bool_)
         taking[takers] = True
-        chosen = np.flatnonzero(taking[places.groups])
-        for part in np.split(chosen, np.flatnonzero(np.diff(places.pages[chosen])) + 1):
+        chosen = np.flatnonzero(taking[index.groups])
+        for part in np.split(chosen, np.flatnonzero(np.diff(index.pages[chosen])) + 1):
             if len(part):
-                self._take_page(piece, places, part)
+                self._take_page(piece, index, part)
         if self._owners is not None and piece.is_run:
             self._rebuild_chains(self._owners, takers)
 
@@ -74,10 +74,10 @@ class Table:
             count = np.asarray([len(addresses)], np.int64)
             owners.add(addresses, np.asarray([group], np.int64), count)
 
-    def _take_page(self, piece: Piece, places: Places, chosen: Int64Array) -> None:
+    def _take_page(self, piece: Piece, index: GroupIndex, chosen: Int64Array) -> None:
         """Index the rows of some key groups, all in one page."""
-        groups, counts, starts = places.groups[chosen], places.rows[chosen], places.starts[chosen]
-        page = self._pages.use(piece, places, chosen)
+        groups, counts, starts = index.groups[chosen], index.rows[chosen], index.starts[chosen]
+        page = self._pages.use(piece, index, chosen)
         batch = self._pages.columns.chunk(page.chunk)
         hi, lo = words(batch, HI), words(batch, LO)
         first = address_of(page.chunk, 0)

@@ -14,8 +14,8 @@ from tests.unit.reading.streams import Counted, as_oracle, draw
 
 import millrace as mr
 from millrace.log import journal as journal_module
-from millrace.log import segment as segment_module
 from millrace.log.retention import collect
+from millrace.log.segment import encoding
 from millrace.state import merging
 
 LOOKS = ("sql", "arrow", "get", "aggregate", "changes")
@@ -55,7 +55,7 @@ def test_a_reader_sees_its_epoch(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(seed)
-    monkeypatch.setattr(segment_module, "PAGE_ROWS", rng.choice([8, 40, 16384]))
+    monkeypatch.setattr(encoding, "PAGE_ROWS", rng.choice([8, 40, 16384]))
     monkeypatch.setattr(journal_module, "FULL_EVERY", rng.choice([3, 8]))
     monkeypatch.setattr(merging, "MERGE_RATIO", rng.choice([0.05, 0.5, 4.0]))
     remote = seed % 4 == 3

@@ -43,8 +43,8 @@ from millrace.ids import Epoch
 from millrace.keygroups import Assignment, groups_of
 from millrace.log import Journal
 from millrace.log import journal as journal_module
-from millrace.log import segment as segment_module
 from millrace.log.retention import collect
+from millrace.log.segment import encoding
 from millrace.state import merging
 from millrace.state.replica import Replica
 from millrace.state.writing import compose_segment
@@ -118,7 +118,7 @@ class TableMachine(RuleBasedStateMachine):
             patch.object(merging, "RUN_PIECES", 3),
             patch.object(merging, "LOG_PIECES", 0),
             patch.object(merging, "RUN_ROWS", 8),
-            patch.object(segment_module, "PAGE_ROWS", 3),
+            patch.object(encoding, "PAGE_ROWS", 3),
             patch.object(journal_module, "FULL_EVERY", 4),
         ]
         for each in self.patches:

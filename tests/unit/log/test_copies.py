@@ -17,9 +17,9 @@ from tests.unit.driving import OPERATOR, Location, fingerprint, to_state
 from millrace.errors import CorruptSegmentError, MissingFileError, StoreError, UnsafeFolderError
 from millrace.keygroups import Assignment
 from millrace.log import copies as copies_module
-from millrace.log import segment as segment_module
 from millrace.log.copies import COALESCE, VARIABLE, SegmentCopy, coalesced, copies_of, prune
-from millrace.log.segment import SegmentEntry, open_segment
+from millrace.log.segment import SegmentEntry, encoding, open_segment
+from millrace.log.segment import reading as segment_reading
 from millrace.log.store import LocalStore, Store, open_store
 from millrace.state.replica import Replica
 
@@ -65,8 +65,8 @@ class CountingStore:
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies in a folder of the test's own; pages of a few rows, fetched one by one."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "copies"))
-    monkeypatch.setattr(segment_module, "PAGE_ROWS", 8)
-    monkeypatch.setattr(segment_module, "SMALL", 0)
+    monkeypatch.setattr(encoding, "PAGE_ROWS", 8)
+    monkeypatch.setattr(segment_reading, "SMALL", 0)
     monkeypatch.setattr(copies_module, "COALESCE", 0)
 
 
@@ -104,8 +104,8 @@ def pages_of(store: Store, entry: SegmentEntry, groups: Sequence[int]) -> set[in
     segment = open_segment(store, entry)
     found = set()
     for number, section in enumerate(entry.sections):
-        places = segment.places(number)
-        pages = places.pages[np.isin(places.groups, list(groups))]
+        index = segment.group_index(number)
+        pages = index.pages[np.isin(index.groups, list(groups))]
         found |= {section.first_page + int(page) for page in pages}
     return found
 
@@ -244,7 +244,7 @@ def test_a_small_segment_is_one_request(
     location: Location, remote: CountingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = entry_of(location)
-    monkeypatch.setattr(segment_module, "SMALL", entry.bytes)
+    monkeypatch.setattr(segment_reading, "SMALL", entry.bytes)
     followed(location, remote, [5])
     assert remote.ranges == [(entry.path, 0, entry.bytes)]
 

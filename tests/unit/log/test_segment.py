@@ -23,19 +23,21 @@ from millrace.errors import (
 from millrace.ids import Epoch
 from millrace.keygroups import groups_of
 from millrace.log import copies as copies_module
-from millrace.log import segment as segment_module
 from millrace.log.segment import (
-    INDEX_KEY,
     Section,
     SectionData,
     Segment,
     SegmentEntry,
     encode_segment,
+    encoding,
     open_segment,
     page_is_whole,
     segment_path,
     with_parts,
 )
+from millrace.log.segment import reading as segment_reading
+from millrace.log.segment.entry import INDEX_KEY
+from millrace.log.segment.integrity import column_spans
 from millrace.log.store import Store, open_store
 
 KEY_GROUPS = 4
@@ -55,7 +57,7 @@ def section(first: int, last: int, numbers: range) -> SectionData:
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_module, "PAGE_ROWS", 4)
+    monkeypatch.setattr(encoding, "PAGE_ROWS", 4)
 
 
 @pytest.fixture
@@ -95,18 +97,18 @@ def test_round_trip(store: Store, sections: list[SectionData]) -> None:
         at += described.pages
         assert (described.first, described.last) == (wrote.first, wrote.last)
         assert described.rows == wrote.rows.num_rows
-        places = segment.places(number)
-        assert places.groups.tolist() == wrote.groups.tolist()
-        assert places.rows.tolist() == wrote.counts.tolist()
+        index = segment.group_index(number)
+        assert index.groups.tolist() == wrote.groups.tolist()
+        assert index.rows.tolist() == wrote.counts.tolist()
         read = [segment.page(described.first_page + i) for i in range(described.pages)]
         assert pa.Table.from_batches(read).equals(pa.Table.from_batches([wrote.rows]))
-        for i, group in enumerate(places.groups.tolist()):
-            page = read[places.pages[i]].column(0).to_pylist()
-            part = words(page[places.starts[i] : places.starts[i] + places.rows[i]])
+        for i, group in enumerate(index.groups.tolist()):
+            page = read[index.pages[i]].column(0).to_pylist()
+            part = words(page[index.starts[i] : index.starts[i] + index.rows[i]])
             assert set(groups_of(part, KEY_GROUPS).tolist()) == {group}
-            assert places.find(group) == i
-        assert places.rows.sum() == described.rows
-        assert places.find(KEY_GROUPS) is None
+            assert index.find(group) == i
+        assert index.rows.sum() == described.rows
+        assert index.find(KEY_GROUPS) is None
 
 
 class Made:
@@ -120,7 +122,7 @@ class Made:
 
 @pytest.fixture
 def spilled(sections: list[SectionData], monkeypatch: pytest.MonkeyPatch) -> list[SectionData]:
-    monkeypatch.setattr(segment_module, "SPILL_ROWS", 11)
+    monkeypatch.setattr(encoding, "SPILL_ROWS", 11)
     return [sections[0], dataclasses.replace(sections[1], rows=Made(sections[1].rows))]
 
 
@@ -220,7 +222,7 @@ def test_a_newer_format_is_refused(
     monkeypatch: pytest.MonkeyPatch, sections: list[SectionData]
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(segment_module, "FORMAT_VERSION", 99)
+        patched.setattr(encoding, "FORMAT_VERSION", 99)
         data, entry = encoded(sections)
     with pytest.raises(NewerFormatError, match=r"format 99.*Upgrade Millrace"):
         Segment(entry, memoryview(data), "here")
@@ -248,8 +250,8 @@ def test_a_section_without_rows(sections: list[SectionData]) -> None:
     segment = Segment(entry, memoryview(data), "here")
     assert entry.sections == (Section(Epoch(0), Epoch(2), "0-3", 0, 0, 0),)
     assert entry.pages == ()
-    assert len(segment.places(0).groups) == 0
-    assert segment.places(0).find(0) is None
+    assert len(segment.group_index(0).groups) == 0
+    assert segment.group_index(0).find(0) is None
     for at in range(len(data)):
         damaged = bytearray(data)
         damaged[at] ^= 0x10
@@ -279,7 +281,7 @@ def test_attempts_get_names_of_their_own() -> None:
 def test_pages_end_with_the_key_group_that_fills_them(
     counts: list[int], cuts: list[tuple[int, int, int]]
 ) -> None:
-    assert segment_module._page_cuts(np.asarray(counts, np.int64)) == cuts
+    assert encoding._page_cuts(np.asarray(counts, np.int64)) == cuts
 
 
 class TestColumns:
@@ -293,7 +295,7 @@ class TestColumns:
         """A segment in whose first page the bytes of some columns are wrong."""
         data, entry = encoded(sections)
         page = pa.py_buffer(data[entry.pages[0][0] : sum(entry.pages[0][:2])])
-        spans = segment_module._column_spans(page, sections[0].rows.schema)
+        spans = column_spans(page, sections[0].rows.schema)
         wrong = bytearray(data)
         for name in names:
             start, end = spans[sections[0].rows.schema.get_field_index(name)]
@@ -354,8 +356,8 @@ class TestColumns:
     ) -> None:
         monkeypatch.setenv(copies_module.VARIABLE, str(tmp_path / "copies"))
         monkeypatch.setattr(copies_module, "COALESCE", 0)
-        monkeypatch.setattr(segment_module, "SMALL", 0)
-        monkeypatch.setattr(segment_module, "HEADER", 64)
+        monkeypatch.setattr(segment_reading, "SMALL", 0)
+        monkeypatch.setattr(segment_reading, "HEADER", 64)
         data, entry = encoded(sections)
         remote = open_store(f"memory://{tmp_path}")
         remote.put(PATH, data)

@@ -16,14 +16,16 @@ import millrace as mr
 from millrace.errors import CorruptSegmentError
 from millrace.ids import Epoch
 from millrace.log import copies as copies_module
-from millrace.log import segment as segment_module
+from millrace.log.segment import SegmentEntry, encoding, open_segment
+from millrace.log.segment import reading as segment_reading
+from millrace.log.segment.integrity import column_spans
 from millrace.log.store import FsspecStore
 
 
 @pytest.fixture
 def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counted:
     """About 4,000 keys in pages of some hundred rows, with deltas on top."""
-    monkeypatch.setattr(segment_module, "PAGE_ROWS", 200)
+    monkeypatch.setattr(encoding, "PAGE_ROWS", 200)
     counted = Counted(str(tmp_path / "location"))
     rng = random.Random(51)
     counted.send(draw(rng, 8000, 1000))
@@ -91,8 +93,8 @@ def test_a_remote_store_is_asked_for_no_more(
     stream: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(copies_module.VARIABLE, str(tmp_path / "copies"))
-    monkeypatch.setattr(segment_module, "SMALL", 0)
-    monkeypatch.setattr(segment_module, "HEADER", 1024)
+    monkeypatch.setattr(segment_reading, "SMALL", 0)
+    monkeypatch.setattr(segment_reading, "HEADER", 1024)
     monkeypatch.setattr(copies_module, "COALESCE", 0)
     monkeypatch.setattr("millrace.reading.reader.open_store", Counting)
     url = f"memory://projection-{os.getpid()}"
@@ -166,7 +168,7 @@ def test_damage_is_found_when_the_column_is_read(stream: Counted, column: str) -
     offset, length, _ = entry.pages[0]
     page = pa.py_buffer(bytes(data[offset : offset + length]))
     schema = pa.ipc.open_file(pa.py_buffer(bytes(data))).schema
-    spans = dict(zip(schema.names, segment_module._column_spans(page, schema), strict=True))
+    spans = dict(zip(schema.names, column_spans(page, schema), strict=True))
     data[offset + spans[column][0]] ^= 1
     Path(stream.url, entry.path).write_bytes(bytes(data))
     other = {"n": "total", "total": "n"}[column]
@@ -184,8 +186,8 @@ def test_segments_without_checksums_of_columns_are_verified_whole(
     def old(entry: Any) -> Any:
         data = entry.to_json()
         data.pop("columns", None)
-        return segment_module.SegmentEntry.from_json(data)
+        return SegmentEntry.from_json(data)
 
-    real = segment_module.open_segment
+    real = open_segment
     monkeypatch.setattr("millrace.state.mapped_pages.open_segment", lambda s, e: real(s, old(e)))
     assert read_by(stream, "select sum(n) from totals") == page_bytes(stream)

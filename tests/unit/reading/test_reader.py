@@ -378,6 +378,6 @@ def test_mapped_segments_hold_no_descriptor(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     other = mr.open(stream.url)
-    monkeypatch.setattr("millrace.log.segment.os.open", at_the_limit)
+    monkeypatch.setattr("millrace.log.segment.reading.os.open", at_the_limit)
     with pytest.raises(StoreError, match=r"Too many open files.*ulimit -n"):
         other.to_arrow()

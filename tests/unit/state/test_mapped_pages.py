@@ -11,8 +11,7 @@ from tests.unit.driving import OPERATOR, Location, changed_batch
 
 from millrace.errors import CorruptSegmentError
 from millrace.ids import Epoch
-from millrace.log import segment as segment_module
-from millrace.log.segment import SYSTEM_FIELDS
+from millrace.log.segment import SYSTEM_FIELDS, encoding
 from millrace.log.trail import Piece
 from millrace.state.addresses import address_of
 from millrace.state.mapped_pages import MappedPages
@@ -25,7 +24,7 @@ ROWS = {(group << 62 | n, n): (10 * group + n,) for group in range(4) for n in r
 @pytest.fixture
 def location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Location:
     """Four key groups of one to four rows: two pages, of three key groups and of one."""
-    monkeypatch.setattr(segment_module, "PAGE_ROWS", 4)
+    monkeypatch.setattr(encoding, "PAGE_ROWS", 4)
     made = Location(str(tmp_path), SCHEMA, 4)
     made.step(ROWS)
     return made
@@ -43,14 +42,14 @@ def mapped(location: Location, *, by_column: bool = False) -> MappedPages:
 
 def test_a_page_is_mapped_once_for_all_its_key_groups(location: Location) -> None:
     pages, piece = mapped(location), piece_of(location)
-    places = pages.places(piece)
-    assert places.pages.tolist() == [0, 0, 0, 1]
-    first = pages.use(piece, places, np.asarray([0]))
-    again = pages.use(piece, places, np.asarray([1, 2]))
+    index = pages.group_index(piece)
+    assert index.pages.tolist() == [0, 0, 0, 1]
+    first = pages.use(piece, index, np.asarray([0]))
+    again = pages.use(piece, index, np.asarray([1, 2]))
     assert again is first
     assert first.rows == {0: 1, 1: 2, 2: 3}
     assert (first.first, first.last) == (0, 1)
-    other = pages.use(piece, places, np.asarray([3]))
+    other = pages.use(piece, index, np.asarray([3]))
     assert other.chunk != first.chunk
     assert pages.chunks_of([piece.id]).tolist() == [first.chunk, other.chunk]
     assert pages.chunks_of([("other", 0)]).tolist() == []
@@ -58,8 +57,8 @@ def test_a_page_is_mapped_once_for_all_its_key_groups(location: Location) -> Non
 
 def test_the_last_key_group_releases_a_page(location: Location) -> None:
     pages, piece = mapped(location), piece_of(location)
-    places = pages.places(piece)
-    page = pages.use(piece, places, np.asarray([0, 1]))
+    index = pages.group_index(piece)
+    page = pages.use(piece, index, np.asarray([0, 1]))
     assert pages.let_go({0, 2}) == []
     assert page.rows == {1: 2}
     assert pages.let_go({1}) == [page.chunk]
@@ -68,7 +67,7 @@ def test_the_last_key_group_releases_a_page(location: Location) -> None:
 
 def test_pages_outside_some_epochs_are_kept(location: Location) -> None:
     pages, piece = mapped(location), piece_of(location)
-    page = pages.use(piece, pages.places(piece), np.asarray([0]))
+    page = pages.use(piece, pages.group_index(piece), np.asarray([0]))
     assert pages.let_go({0}, 0, 0) == []
     assert pages.let_go({0}, 1, 1) == []
     assert pages.let_go({0}, 0, 1) == [page.chunk]
@@ -85,7 +84,7 @@ def test_rows_in_memory_are_a_page(location: Location) -> None:
 
 def test_segments_are_closed_when_nothing_of_them_is_used(location: Location) -> None:
     pages, piece = mapped(location), piece_of(location)
-    pages.use(piece, pages.places(piece), np.asarray([0]))
+    pages.use(piece, pages.group_index(piece), np.asarray([0]))
     assert pages.read_bytes == piece.segment.pages[0][1]
     pages.close_segments([])
     assert pages.read_bytes > 0
@@ -98,9 +97,9 @@ def test_segments_are_closed_when_nothing_of_them_is_used(location: Location) ->
 
 def test_the_share_of_key_groups_in_the_pages(location: Location) -> None:
     pages, piece = mapped(location), piece_of(location)
-    places = pages.places(piece)
+    index = pages.group_index(piece)
     for chosen in ([0, 1, 2], [3]):
-        pages.use(piece, places, np.asarray(chosen))
+        pages.use(piece, index, np.asarray(chosen))
     small, large = (batch.nbytes for batch in pages.columns.chunks().values())
     assert pages.bytes_of(np.asarray([0])) == round(small / 6)
     assert pages.bytes_of(np.asarray([1, 3])) == round(small * 2 / 6 + large)
@@ -110,7 +109,7 @@ def test_the_share_of_key_groups_in_the_pages(location: Location) -> None:
 @pytest.mark.parametrize("by_column", [False, True])
 def test_columns_of_a_page_in_use(location: Location, by_column: bool) -> None:
     pages, piece = mapped(location, by_column=by_column), piece_of(location)
-    page = pages.use(piece, pages.places(piece), np.asarray([3]))
+    page = pages.use(piece, pages.group_index(piece), np.asarray([3]))
     opened = pages.read_bytes
     assert (opened < piece.segment.pages[1][1]) is by_column
     assert pages.column(page.chunk, "n").to_pylist() == [30, 31, 32, 33]
@@ -123,7 +122,7 @@ def test_columns_of_a_page_in_use(location: Location, by_column: bool) -> None:
 
 def test_a_file_that_is_cut_short_is_noticed(location: Location) -> None:
     pages, piece = mapped(location), piece_of(location)
-    pages.places(piece)
+    pages.group_index(piece)
     pages.check_lengths()
     with open(Path(location.store.url) / piece.segment.path, "r+b") as file:
         file.truncate(piece.segment.bytes - 1)

@@ -21,7 +21,7 @@ from tests.unit.driving import (
 
 from millrace.errors import CorruptSegmentError, MissingFileError
 from millrace.keygroups import Assignment, groups_of
-from millrace.log import segment as segment_module
+from millrace.log.segment import encoding
 from millrace.state import merging
 from millrace.state.replica import Replica
 from millrace.state.sections import due_merges
@@ -328,7 +328,7 @@ def test_the_index_budget_bounds_the_heap(location: Location) -> None:
 
 
 def test_pages_are_cut_at_key_groups(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_module, "PAGE_ROWS", 10)
+    monkeypatch.setattr(encoding, "PAGE_ROWS", 10)
     location.step({fingerprint(k): (k,) for k in range(100)})
     (entry,) = location.trail.segments()
     assert len(entry.pages) == 4

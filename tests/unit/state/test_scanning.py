@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.driving import Location, State, fingerprint, updated
 
-from millrace.log import segment as segment_module
-from millrace.log.segment import HI, LO
+from millrace.log.segment import HI, LO, encoding
 from millrace.state import merging
 from millrace.state.replica import Replica
 from millrace.state.scanning import scan
@@ -36,7 +35,7 @@ def test_a_scan_is_what_reading_gives(
     seed: int, by_column: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(seed)
-    monkeypatch.setattr(segment_module, "PAGE_ROWS", rng.choice([5, 30, 16384]))
+    monkeypatch.setattr(encoding, "PAGE_ROWS", rng.choice([5, 30, 16384]))
     monkeypatch.setattr(merging, "MERGE_RATIO", rng.choice([0.1, 1.0]))
     location = Location(str(tmp_path / "location"), SCHEMA)
     held = Replica(location.store, SCHEMA, location.key_groups, by_column=by_column)

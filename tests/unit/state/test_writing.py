@@ -20,8 +20,7 @@ from tests.unit.driving import (
 
 from millrace.arrays import BoolArray, UInt64Array
 from millrace.ids import Epoch
-from millrace.log import segment
-from millrace.log.segment import segment_path
+from millrace.log.segment import encode_segment, encoding, segment_path
 from millrace.state import merging
 from millrace.state.replica import Replica
 from millrace.state.sections import merged
@@ -100,7 +99,7 @@ def test_a_row_that_is_changed_in_the_same_epoch_is_not_swept() -> None:
 
 def test_a_merge_collects_its_rows_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is written is what it would be if they were all there."""
-    monkeypatch.setattr(segment, "PAGE_ROWS", 4)
+    monkeypatch.setattr(encoding, "PAGE_ROWS", 4)
     location = Location("memory://gathered", SCHEMA)
     for epoch in range(3):
         location.step({fingerprint(n): (n,) for n in range(epoch, 40, epoch + 1)})
@@ -114,10 +113,10 @@ def test_a_merge_collects_its_rows_page_by_page(monkeypatch: pytest.MonkeyPatch)
         return Replica.batch(replica, parts)
 
     monkeypatch.setattr(replica, "batch", batch)
-    buffer, entry = segment.encode_segment("path", Epoch(4), [lazy])
+    buffer, entry = encode_segment("path", Epoch(4), [lazy])
     assert len(asked) == len(entry.pages) > 5
     assert sum(asked) == eager.rows.num_rows == 40
-    again, same = segment.encode_segment("path", Epoch(4), [eager])
+    again, same = encode_segment("path", Epoch(4), [eager])
     assert entry.sections == same.sections
     pages, others = (pa.ipc.open_file(b).read_all().to_batches() for b in (buffer, again))
     assert pages == others

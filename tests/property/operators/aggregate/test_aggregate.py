@@ -33,8 +33,7 @@ from millrace import types
 from millrace.epoch import rows as wire
 from millrace.epoch.shard import idle_report, open_shard
 from millrace.ids import OperatorName, Shard
-from millrace.log import segment as segment_module
-from millrace.log.segment import HI, LO
+from millrace.log.segment import HI, LO, encoding
 from millrace.operators.aggregate.operator import AggregateOperator
 from millrace.operators.aggregate.reducers import resolve
 from millrace.operators.aggregate.spec import AggregateSpec
@@ -191,7 +190,7 @@ def test_any_split_into_epochs_partitions_and_shards(
         tempfile.TemporaryDirectory(prefix="millrace-aggregate-") as folder,
         patch.object(merging, "RUN_PIECES", 3),
         patch.object(merging, "LOG_PIECES", 0),
-        patch.object(segment_module, "PAGE_ROWS", 4),
+        patch.object(encoding, "PAGE_ROWS", 4),
     ):
         running = Epochs(folder, operator, KEY_GROUPS, encode=lambda table: table)
         workers = [ReplicaCache() for _ in range(2)]

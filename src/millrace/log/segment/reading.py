@@ -1,0 +1,270 @@
+"""Reading a segment: map it, and verify what is touched when it is first touched.
+
+Of a remote segment, only what was asked for is fetched, into a sparse copy on this machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.arrays import Int64Array, UInt32Array
+from millrace.errors import CorruptSegmentError, MissingFileError, NewerFormatError, StoreError
+from millrace.keygroups import parse_ranges
+from millrace.log.copies import SegmentCopy
+from millrace.log.mapping import map_file
+from millrace.log.segment.entry import FORMAT_VERSION, INDEX_KEY, SegmentEntry
+from millrace.log.segment.integrity import (
+    column_spans,
+    frame_hash,
+    header_length,
+    page_is_whole,
+    short_checksum,
+)
+from millrace.log.store import Store
+
+HEADER = 4096
+"""Bytes of a page that are fetched to find where its columns are."""
+SMALL = 256 * 1024
+"""A remote segment of at most this many bytes is fetched in one request."""
+_MISSING = (
+    " A retained manifest names it: restore it from a backup, or open an earlier epoch that does "
+    "not use it."
+)
+_ADVICE = (
+    " The file changed after it was written: restore it from a backup, or open an earlier epoch "
+    "that does not use it."
+)
+
+
+@dataclass(frozen=True)
+class GroupIndex:
+    """Where a section's rows are: arrays of equal length, one element per key group, ascending."""
+
+    groups: Int64Array
+    pages: Int64Array
+    """Which of the section's pages, from 0."""
+    starts: Int64Array
+    """The key group's first row in that page."""
+    rows: Int64Array
+
+    def find(self, group: int) -> int | None:
+        """The element of a key group; None if it has no rows here."""
+        at = int(np.searchsorted(self.groups, group))
+        return at if at < len(self.groups) and self.groups[at] == group else None
+
+
+class Segment:
+    """An open segment. Pages are verified when first read, and are views of the mapped file."""
+
+    def __init__(
+        self,
+        entry: SegmentEntry,
+        data: memoryview,
+        where: str,
+        copy: SegmentCopy | None = None,
+        inode: int | None = None,
+    ) -> None:
+        self.entry = entry
+        self._where = where
+        self._inode = inode
+        """Of the mapped file; None if what is mapped is this machine's own copy."""
+        self._data = data
+        self._copy = copy
+        if len(data) != entry.bytes:
+            raise CorruptSegmentError(
+                f"segment {where} has {len(data)} bytes, its manifest says {entry.bytes}.{_ADVICE}"
+            )
+        whole = frame_hash(data, entry.pages) == entry.frame_hash
+        if not whole and copy is not None:
+            copy.fetch(_frame_ranges(entry))
+            whole = frame_hash(data, entry.pages) == entry.frame_hash
+        if not whole:
+            raise CorruptSegmentError(
+                f"segment {where} is damaged outside its pages (checksum mismatch).{_ADVICE}"
+            )
+        self._buffer = pa.py_buffer(data)
+        schema = pa.ipc.read_schema(self._buffer.slice(8))
+        index = json.loads(schema.metadata[INDEX_KEY])
+        if index["format"] > FORMAT_VERSION:
+            raise NewerFormatError(
+                f"segment {where} has format {index['format']}; this Millrace reads up to "
+                f"{FORMAT_VERSION}. Upgrade Millrace."
+            )
+        self.schema = schema.remove_metadata()
+        self._index = index["sections"]
+        self._group_indexes: dict[int, GroupIndex] = {}
+        self._right: set[tuple[int, int]] = set()
+        """Parts of pages, the header (0) and columns (from 1), that were verified alone."""
+        self.read_bytes = 0
+        """Bytes of pages that were looked at, to verify them."""
+
+    def page(self, number: int, names: Collection[str] | None = None) -> pa.RecordBatch:
+        """One page, verified, zero-copy; fetched if it is not on this machine yet.
+
+        With `names`, only these columns are; the others must not be looked at. If the segment was
+        written without checksums of columns, the whole page is.
+        """
+        self.check_length()
+        offset, length, _ = self.entry.pages[number]
+        if names is not None and self.entry.columns:
+            self._check_columns(number, names)
+            return pa.ipc.read_record_batch(self._buffer.slice(offset, length), self.schema)
+        whole = self._has(number)
+        if not whole and self._copy is not None:
+            self._copy.fetch([(offset, length)])
+            whole = self._has(number)
+        if not whole:
+            raise CorruptSegmentError(
+                f"page {number} of segment {self._where} (bytes {offset} to {offset + length}) is "
+                f"damaged (checksum mismatch).{_ADVICE}"
+            )
+        return pa.ipc.read_record_batch(self._buffer.slice(offset, length), self.schema)
+
+    def _check_columns(self, number: int, names: Collection[str]) -> None:
+        """Verify a page's header and some columns, and fetch what is not there."""
+        offset, length, _ = self.entry.pages[number]
+        sums = np.frombuffer(base64.b64decode(self.entry.columns[number]), np.uint32)
+        known = (number, 0) in self._right
+        if not known and not self._is_right(number, 0, (0, self._header(number)), sums):
+            if self._copy is not None:
+                self._copy.fetch([(offset, min(length, HEADER))])
+                self._copy.fetch([(offset, self._header(number))])
+            self._insist(number, 0, (0, self._header(number)), sums)
+        spans = None
+        for column, field in enumerate(self.schema, 1):
+            if field.name not in names or (number, column) in self._right:
+                continue
+            if spans is None:
+                spans = column_spans(self._buffer.slice(offset, length), self.schema)
+            span = spans[column - 1]
+            if not self._is_right(number, column, span, sums):
+                if self._copy is not None:
+                    self._copy.fetch([(offset + span[0], span[1] - span[0])])
+                self._insist(number, column, span, sums)
+
+    def _header(self, number: int) -> int:
+        offset, length, _ = self.entry.pages[number]
+        return min(header_length(self._data[offset : offset + length]), length)
+
+    def _is_right(self, number: int, part: int, span: tuple[int, int], sums: UInt32Array) -> bool:
+        offset = self.entry.pages[number][0]
+        found = short_checksum(self._data[offset + span[0] : offset + span[1]])
+        if found != sums[part]:
+            return False
+        self.read_bytes += span[1] - span[0]
+        self._right.add((number, part))
+        return True
+
+    def _insist(self, number: int, part: int, span: tuple[int, int], sums: UInt32Array) -> None:
+        if not self._is_right(number, part, span, sums):
+            offset = self.entry.pages[number][0]
+            what = f"column {self.schema.names[part - 1]!r}" if part else "the header"
+            raise CorruptSegmentError(
+                f"{what} of page {number} of segment {self._where} (bytes {offset + span[0]} to "
+                f"{offset + span[1]}) is damaged (checksum mismatch).{_ADVICE}"
+            )
+
+    def fetch_columns(self, numbers: Iterable[int], names: Collection[str]) -> None:
+        """Have some columns of some pages on this machine."""
+        if self._copy is None:
+            return
+        for number in numbers:
+            self.page(number, names)
+
+    def check_length(self) -> None:
+        """Raise if the mapped file was cut short: to touch what is gone ends the process (SIGBUS).
+
+        A file that was deleted, or replaced by another, is still there for those who have it
+        mapped.
+        """
+        if self._inode is None:
+            return
+        try:
+            now = os.stat(self._where)
+        except FileNotFoundError:
+            return
+        if now.st_ino == self._inode and now.st_size < self.entry.bytes:
+            raise CorruptSegmentError(
+                f"segment {self._where} has been cut to {now.st_size} bytes while it was in use; "
+                f"its manifest says {self.entry.bytes}.{_ADVICE}"
+            )
+
+    def _has(self, number: int) -> bool:
+        self.read_bytes += self.entry.pages[number][1]
+        return page_is_whole(self.entry, number, self._data)
+
+    def prefetch(self, numbers: Iterable[int]) -> None:
+        """Fetch what is missing of some pages, in as few requests as possible."""
+        if self._copy is None:
+            return
+        missing = [n for n in numbers if not self._has(n)]
+        if missing:
+            self._copy.fetch([self.entry.pages[n][:2] for n in missing])
+
+    def group_index(self, section: int) -> GroupIndex:
+        """Where the key groups of a section are."""
+        known = self._group_indexes.get(section)
+        if known is None:
+            index = self._index[section]
+            rows = np.asarray(index["rows"], np.int64)
+            per_page = np.asarray(index["pages"], np.int64)
+            pages = np.repeat(np.arange(len(per_page)), per_page)
+            before = np.cumsum(rows) - rows
+            firsts = np.cumsum(per_page) - per_page
+            starts = before - before[firsts][pages]
+            known = GroupIndex(parse_ranges(index["groups"]), pages, starts, rows)
+            self._group_indexes[section] = known
+        return known
+
+
+def _frame_ranges(entry: SegmentEntry) -> list[tuple[int, int]]:
+    """(offset, length) of what is not in a page; of a small segment, all of it."""
+    if entry.bytes <= SMALL:
+        return [(0, entry.bytes)]
+    ranges = []
+    at = 0
+    for offset, length, _ in entry.pages:
+        ranges.append((at, offset - at))
+        at = offset + length
+    return [*ranges, (at, entry.bytes - at)]
+
+
+def open_segment(store: Store, entry: SegmentEntry) -> Segment:
+    """Map a segment if the store is local, else what this machine has of it."""
+    local = store.local_path(entry.path)
+    where = local or f"{store.url}/{entry.path}"
+    if local is None:
+        copy = SegmentCopy(store, entry.path, entry.bytes)
+        try:
+            return Segment(entry, copy.data, where, copy)
+        except MissingFileError as error:
+            raise MissingFileError(f"segment {where} is missing.{_MISSING}") from error
+    try:
+        descriptor = os.open(local, os.O_RDONLY)
+    except FileNotFoundError as error:
+        raise MissingFileError(f"segment {local} is missing.{_MISSING}") from error
+    except OSError as error:
+        raise _cannot_map(local, error) from error
+    try:
+        status = os.fstat(descriptor)
+        mapped = map_file(descriptor, status.st_size)
+    except OSError as error:
+        raise _cannot_map(local, error) from error
+    finally:
+        os.close(descriptor)
+    return Segment(entry, mapped, where, inode=status.st_ino if status.st_size else None)
+
+
+def _cannot_map(local: str, error: OSError) -> StoreError:
+    """For a reader that goes on with what it has, such as a server."""
+    return StoreError(
+        f"segment {local} cannot be opened: {error.strerror}. If this process may open too few "
+        "files, or map too few, raise its limits (ulimit -n; vm.max_map_count)."
+    )
