@@ -32,7 +32,7 @@ def sleep(seconds: float) -> None:
 
 
 def fresh_id() -> str:
-    """A name nobody else draws."""
+    """A name that is unique."""
     return uuid.uuid4().hex
 
 

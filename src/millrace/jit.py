@@ -59,24 +59,33 @@ def _loader(numba_type: Any, bits: int) -> Any:
 
 
 load_u8 = _loader(types.uint8, 8)
-load_u16 = _loader(types.uint16, 16)
 load_u32 = _loader(types.uint32, 32)
 load_u64 = _loader(types.uint64, 64)
 
 
-def _storer(numba_type: Any, bits: int) -> Any:
-    def store(typingctx: Any, address: Any, value: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
-            builder.store(args[1], pointer, align=1)
-            return context.get_dummy_value()
+def _load_like(typingctx: Any, address: Any, number: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], context.get_data_type(number).as_pointer())
+        return builder.load(pointer, align=1)
 
-        return types.none(types.uint64, numba_type), codegen
-
-    return intrinsic(store)
+    return number(types.uint64, number), codegen
 
 
-store_u64 = _storer(types.uint64, 64)
+load_like: Any = intrinsic(_load_like)
+"""The number at an address, of the same type as a second number."""
+
+
+def _store_u64(typingctx: Any, address: Any, value: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+        builder.store(args[1], pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.none(types.uint64, types.uint64), codegen
+
+
+store_u64: Any = intrinsic(_store_u64)
+
 
 WORD = np.uint64(8)
 """Bytes of a word."""

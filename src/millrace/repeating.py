@@ -17,7 +17,7 @@ RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 10.0
 
 UNTIL_WOKEN = 3600.0
-"""The pause of a step that has nothing to do before somebody calls `wake`."""
+"""The pause of a step that has nothing to do until `wake` is called."""
 
 _log = logging.getLogger("millrace")
 

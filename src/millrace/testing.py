@@ -7,7 +7,7 @@
     harness.send([{"user": "ann", "page": "/", "at": noon}])
     harness.advance_watermark(noon + mr.minutes(31))      # timers fire, late rows are late
 
-Broadcast rows come along: `harness.send(rows, broadcast={"rules": {"key": value}})`.
+Send broadcast rows with them: `harness.send(rows, broadcast={"rules": {"key": value}})`.
 
 Each call is an epoch and returns the rows it emitted: as a list those of the main output, with
 `.side("alerts")` those of a side output, with `.late()` the input rows that were too late. State
@@ -164,8 +164,8 @@ class Harness:
         """
         table = encode(self._input(list(rows)))
         if self._trail.epoch == 0 and self._initial:
-            begun = encode(self._initial_input())
-            table = pa.concat_tables([begun, table], promote_options="default")
+            initial = encode(self._initial_input())
+            table = pa.concat_tables([initial, table], promote_options="default")
         output, sides, counters = self._epoch(table, self._broadcast_rows(broadcast or {}))
         for name, count in counters.items():
             self.counters[name] = self.counters.get(name, 0) + count

@@ -55,8 +55,8 @@ def test_another_parallelism(
     assert len(identities) == 1
     told = [m for m in caplog.messages if "parallelism= says so" in m]
     for message, (was, now) in zip(told, ((2, 4), (4, 1)), strict=True):
-        assert f"was to have {was} shards" in message
-        assert f"goes on with {now}," in message
+        assert f"should have had {was} shards" in message
+        assert f"continues with {now}," in message
     expected = support.batch_state(folder.batch(spark), ["device"], aggregates)
     support.assert_same(mr.open(str(tmp_path / "l")).to_arrow(), expected, ["device"], "after 3")
 

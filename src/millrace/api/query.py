@@ -68,9 +68,9 @@ class Query:
 
     @property
     def problem(self) -> str | None:
-        """What fails beside the epochs, such as taking requests; None if nothing does.
+        """What fails outside the epochs, such as taking requests; None if nothing does.
 
-        It is tried again; the epochs go on meanwhile.
+        It is retried while epochs continue.
         """
         return self._run.problem
 
@@ -101,7 +101,7 @@ class Query:
         return self._submit("drain", strategy, executor=executor)
 
     def undrain(self, executor: str, *, strategy: str = "live") -> Move:
-        """Let an executor have key groups again."""
+        """Allow an executor key groups again."""
         return self._submit("undrain", strategy, executor=executor)
 
     def assignment(self) -> dict[str, Assignment]:
@@ -183,7 +183,7 @@ class Query:
             self._raise_failure(error)
 
     def _await_idle_batch(self, query: StreamingQuery) -> None:
-        """Wait for a batch, begun from now on, that brought nothing but the heartbeat.
+        """Wait for a batch that starts from now on and brings nothing but the heartbeat.
 
         Spark's own waiting is for a moment without news, which a heartbeat may never leave.
         """
@@ -191,7 +191,7 @@ class Query:
         begun = -1 if seen is None else seen + 1
         while query.isActive:
             for progress in query.recentProgress:
-                # The batch that runs now may have begun before there was something to see.
+                # The running batch may have started before there was something to see.
                 if progress["batchId"] > begun and _is_idle(progress["sources"][:-1]):
                     return
             clock.sleep(0.05)
@@ -210,8 +210,8 @@ class Query:
     def stop(self, timeout: float = 60.0) -> None:
         """Stop between epochs. What is committed stays; the query can be started again.
 
-        An epoch that runs is waited for, at most `timeout` seconds; then it is interrupted, and
-        runs again after the next start.
+        A running epoch gets up to `timeout` seconds to finish. Then it is interrupted, and runs
+        again after the next start.
         """
         self._run.stop(timeout)
         self._close_state()

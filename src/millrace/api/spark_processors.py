@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, cast
 
 from pyspark import cloudpickle
@@ -37,22 +38,13 @@ def transform_with_state(
     *,
     name: str = "transform-with-state",
 ) -> Stream:
-    """Run a processor written for `GroupedData.transformWithState`, as it is.
+    """Run a processor written for `GroupedData.transformWithState`, unchanged.
 
-    `grouped` is what `df.groupBy("k")` gives on a streaming DataFrame; all else is as in Spark.
+    `grouped` is what `df.groupBy("k")` returns for a streaming DataFrame; the rest is as in Spark.
     `name` identifies the state in the location, across restarts.
     """
-    return _transform(
-        grouped,
-        statefulProcessor,
-        outputStructType,
-        outputMode,
-        timeMode,
-        initialState,
-        eventTimeColumnName,
-        name,
-        in_pandas=False,
-    )
+    call = _Call(outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
+    return _transform(grouped, statefulProcessor, call, name, in_pandas=False)
 
 
 def transform_with_state_in_pandas(
@@ -66,28 +58,26 @@ def transform_with_state_in_pandas(
     *,
     name: str = "transform-with-state",
 ) -> Stream:
-    """Run a processor written for `GroupedData.transformWithStateInPandas`, as it is."""
-    return _transform(
-        grouped,
-        statefulProcessor,
-        outputStructType,
-        outputMode,
-        timeMode,
-        initialState,
-        eventTimeColumnName,
-        name,
-        in_pandas=True,
-    )
+    """Run a processor written for `GroupedData.transformWithStateInPandas`, unchanged."""
+    call = _Call(outputStructType, outputMode, timeMode, initialState, eventTimeColumnName)
+    return _transform(grouped, statefulProcessor, call, name, in_pandas=True)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What both calls take, as in Spark."""
+
+    output: T.StructType | str
+    output_mode: str
+    time_mode: str
+    initial: GroupedData | None
+    event_time_column: str
 
 
 def _transform(
     grouped: GroupedData,
     processor: StatefulProcessor,
-    output: T.StructType | str,
-    output_mode: str,
-    time_mode: str,
-    initial: GroupedData | None,
-    event_time_column: str,
+    call: _Call,
     name: str,
     *,
     in_pandas: bool,
@@ -96,14 +86,14 @@ def _transform(
     keyed = stream(df).key_by(*key_names)
     keys = keyed._keys
     operator_name = keyed._check_name(name)
-    time_mode = _one_of("timeMode", time_mode, ("None", "ProcessingTime", "EventTime"))
+    time_mode = _one_of("timeMode", call.time_mode, ("None", "ProcessingTime", "EventTime"))
     assert time_mode in TIME_MODES
-    _check_output_mode(output_mode)
+    _check_output_mode(call.output_mode)
     spark = df.sparkSession
-    schema = _output_schema(spark, output, event_time_column)
+    schema = _output_schema(spark, call.output, call.event_time_column)
     handle = _declare(processor, time_mode, key_names, spark)
     late_column = _event_time(df.schema) if time_mode == EVENT else None
-    initial_df, initial_names = _initial(initial, keys)
+    initial_df, initial_names = _initial(call.initial, keys)
     initial_fields = (
         () if initial_df is None else tuple(Column(f.name, f.dataType) for f in initial_df.schema)
     )
@@ -116,7 +106,7 @@ def _transform(
         time_mode=time_mode,
         in_pandas=in_pandas,
         settings=_settings(spark),
-        event_time_column=event_time_column,
+        event_time_column=call.event_time_column,
     )
     fields = [Column(f.name, f.dataType) for f in df.schema.fields]
     event_time, event = (None, None) if late_column is None else late_column
@@ -129,10 +119,10 @@ def _transform(
     first = None
     if initial_df is not None:
         given = [(_column(f.name), f) for f in initial_fields]
-        begun = InitialRows(initial_df, [_column(n) for n in initial_names], given)
-        first = InitialExchange(columns, begun)
+        initial_rows = InitialRows(initial_df, [_column(n) for n in initial_names], given)
+        first = InitialExchange(columns, initial_rows)
     step = OperatorStep(operator, exchange, operator.code(), first)
-    return Stream(df, schema, (step,), event_time_column or None)
+    return Stream(df, schema, (step,), call.event_time_column or None)
 
 
 def _grouping(grouped: object, what: str) -> tuple[DataFrame, list[str]]:

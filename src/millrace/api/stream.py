@@ -64,7 +64,7 @@ def stream(df: DataFrame, *, event_time: str | None = None, watermark: str | Non
     if not df.isStreaming:
         raise NotStreamingError(
             "stream() got a batch DataFrame. Read it with spark.readStream; for a one-off "
-            "computation use Spark's groupBy().agg() as it is."
+            "computation, use Spark's groupBy().agg()."
         )
     if (event_time is None) != (watermark is None):
         raise UsageError(
@@ -136,7 +136,7 @@ class Stream:
         return KeyedStream(self, tuple(keys))
 
     def side(self, name: str) -> Stream:
-        """What the processor before emitted to one of its side outputs, as a stream of its own."""
+        """What the previous processor emitted to one of its side outputs, as a stream."""
         operator = self._operator("side()")
         declared = [output for output in operator.side_schemas if output != LATE]
         if name not in declared:
@@ -148,7 +148,7 @@ class Stream:
         return self._beside(operator, name)
 
     def late(self) -> Stream:
-        """The rows that came too late for the processor before, as they were, as a stream."""
+        """The rows that came too late for the previous processor, unchanged, as a stream."""
         operator = self._operator("late()")
         if LATE not in operator.side_schemas:
             raise UnknownOutputError(
@@ -264,8 +264,8 @@ class KeyedStream:
         first = None
         if initial_state is not None:
             given = [(_column(c.name), c) for c in operator.initial]
-            begun = InitialRows(initial_state, [column for column, _ in keys], given)
-            first = InitialExchange(stream, begun, sides)
+            initial_rows = InitialRows(initial_state, [column for column, _ in keys], given)
+            first = InitialExchange(stream, initial_rows, sides)
         exchange = BroadcastExchange(stream, sides) if sides else RowExchange(stream)
         step = OperatorStep(operator, exchange, operator.code(), first, sides)
         return Stream(self._upstream._source, schema, (*steps, step))
@@ -346,9 +346,9 @@ class StreamWriter:
         """Start the query, new or from where the location left off.
 
         - `parallelism`: shards per operator, or a dict by operator; may differ at every start, and
-          while the query runs. Default: what the query last had; in the beginning, Spark's
+          while the query runs. Default: what the query last had; for a new location, Spark's
           default parallelism.
-        - `trigger`: `"1 second"` and the like, `"available_now"`, or None: back to back.
+        - `trigger`: an interval such as `"1 second"`, `"available_now"`, or None: back to back.
         - `key_groups`: a power of two; fixed when a location is first used.
         - `retain_epochs`: how many epochs stay readable.
         - `memory`: the budget of one Python worker for its index of recent changes.

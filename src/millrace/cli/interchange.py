@@ -42,8 +42,8 @@ def export_command(
     first, or leave them out with --no-offsets.
     """
     with explained(), Console(stderr=True).status("exporting"):
-        moved = export(location, out, epoch=epoch, file_format=file_format, offsets=not no_offsets)
-    _tell("exported", moved, as_json)
+        done = export(location, out, epoch=epoch, file_format=file_format, offsets=not no_offsets)
+    _tell("exported", done, as_json)
 
 
 @click.command("import")
@@ -78,7 +78,7 @@ def import_command(
       millrace import /data/totals /data/finer --key-groups 1024
     """
     with explained(), Console(stderr=True).status("importing"):
-        moved = import_state(
+        done = import_state(
             source,
             location,
             key_groups=key_groups,
@@ -86,15 +86,15 @@ def import_command(
             epoch=epoch,
             fresh_source=fresh_source,
         )
-    _tell("imported", moved, as_json)
+    _tell("imported", done, as_json)
 
 
-def _tell(verb: str, moved: Transfer, as_json: bool) -> None:
+def _tell(verb: str, done: Transfer, as_json: bool) -> None:
     if as_json:
-        click.echo(json_.dumps(asdict(moved)))
+        click.echo(json_.dumps(asdict(done)))
         return
-    offsets = "with" if moved.with_offsets else "without"
+    offsets = "with" if done.with_offsets else "without"
     click.echo(
-        f"{verb} {moved.rows} rows of {', '.join(moved.operators)} at epoch {moved.epoch}, "
-        f"{offsets} Spark's offsets: {moved.location}"
+        f"{verb} {done.rows} rows of {', '.join(done.operators)} at epoch {done.epoch}, "
+        f"{offsets} Spark's offsets: {done.location}"
     )

@@ -1,4 +1,4 @@
-"""`millrace check`, `gc` and `repair`: look after a location's files."""
+"""`millrace check`, `gc` and `repair`: maintain a location's files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace.ids import TableName, parse_table_name
 from millrace.log import Journal, Trail, open_store
 from millrace.log.inspection import Inspection, inspect
 from millrace.log.layout import SEGMENTS
-from millrace.log.retention import collect, doomed
+from millrace.log.retention import collect, garbage
 from millrace.reading.description import Description
 from millrace.state.repair import Opener
 from millrace.state.repair import repair as segment_repair
@@ -47,7 +47,7 @@ def check(location: str, as_json: bool) -> None:
 
 
 def described(found: Inspection) -> str:
-    """What a look found, for people."""
+    """The findings, for people."""
     if found.epochs is None:
         lines = [f"{found.location}: no committed epoch yet"]
     else:
@@ -103,7 +103,7 @@ def gc(location: str, retain: int, dry_run: bool, as_json: bool) -> None:
 
 def _sweep(journal: Journal, retain: int, dry_run: bool) -> dict[str, int]:
     if dry_run:
-        found = doomed(journal, retain)
+        found = garbage(journal, retain)
         return {"manifests": len(found.epochs), "segments": len(found.segments)}
     return asdict(collect(journal, retain))
 

@@ -41,7 +41,7 @@ TIMEOUT = click.option(
     "--timeout", default=20.0, show_default=True, help="Seconds to wait for a running query."
 )
 QUEUE = click.option(
-    "--queue", is_flag=True, help="Leave the request for the query's next start if none runs."
+    "--queue", is_flag=True, help="If no query runs, leave the request for its next start."
 )
 RANGES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -112,12 +112,12 @@ def _submit(
 
 @contextlib.contextmanager
 def _left_alone(location: str, request: Request) -> Iterator[None]:
-    """After Ctrl-C the query goes on with what it has begun; say so."""
+    """After Ctrl-C, say that the query still carries out the request."""
     try:
         yield
     except KeyboardInterrupt:
         click.echo(
-            f"the query goes on with request {request.id}; to stop it: "
+            f"the query still carries out request {request.id}; to stop it: "
             f"millrace cancel {location} {request.id}",
             err=True,
         )
@@ -225,7 +225,7 @@ def move(
 @click.command(epilog="Example: millrace drain /data/totals executor-1")
 @LOCATION
 @click.argument("executor")
-@click.option("--undo", is_flag=True, help="Let the executor have key groups again.")
+@click.option("--undo", is_flag=True, help="Allow the executor key groups again.")
 @STRATEGY
 @TIMEOUT
 @QUEUE
@@ -246,7 +246,7 @@ def cancel(location: str, request: str, **waiting: Any) -> None:
     requests, _, _ = _open(location)
     with explained():
         if requests.answered(requests.read(request).id) is not None:
-            raise UsageError(f"request {request} has ended already; there is nothing to cancel.")
+            raise UsageError(f"request {request} has already ended; there is nothing to cancel.")
     _ask(location, "cancel", {"request": request}, **waiting)
 
 

@@ -31,7 +31,7 @@ class Times:
     processing_us: int
     watermark_us: int | None
     late_us: int | None
-    """The watermark of the epoch before, by which Spark's stateful operators tell late rows."""
+    """The watermark of the previous epoch: Spark's stateful operators compare late rows with it."""
 
     @staticmethod
     def after(trail: Trail, processing_us: int, watermark_us: int | None) -> Times:
@@ -112,7 +112,7 @@ def commit_epoch(
         figures=commit.figures,
         time_ms=commit.time_ms,
         processing_ms=times.processing_us // 1000,
-        wanted=dict(commit.unmet_parallelism),
+        unmet_parallelism=dict(commit.unmet_parallelism),
     )
 
 

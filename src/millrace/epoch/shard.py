@@ -40,7 +40,7 @@ from millrace.state.sorting import count_groups, group_starts, sort_order
 from millrace.state.writing import compose_segment
 
 ATTEMPT_DIGITS = 12
-"""Length of the random part of a segment's name, which tells attempts of a shard apart."""
+"""Length of the random part of a segment's name, which distinguishes attempts of a shard."""
 
 
 @dataclass(frozen=True)

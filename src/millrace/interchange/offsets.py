@@ -1,7 +1,7 @@
 """Carry over Spark's own bookkeeping: which offsets of the sources a state belongs to.
 
 State without its offsets would see rows twice or never, so they travel together: Spark's offset and
-commit logs, and what its sources keep. The query gets an id of its own at the new place.
+commit logs, and what its sources keep. The query gets a new id at the new place.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def read_offsets(store: Store, root: str, batch_id: int) -> Files:
     later = [b for b in _batches(files, "commits") if b > batch_id]
     if later:
         raise MissingOffsetsError(
-            f"{store.url}/{prefix}commits goes on to batch {max(later)}, and the state is that of "
+            f"{store.url}/{prefix}commits continues to batch {max(later)}, and the state is of "
             f"batch {batch_id}: sources forget what they have handed over. Choose the last epoch, "
-            "or leave the offsets behind with --fresh-source."
+            "or leave the offsets out with --fresh-source."
         )
     files[METADATA] = json.dumps({"id": str(uuid.UUID(clock.fresh_id()))}).encode()
     return files
@@ -71,7 +71,7 @@ def _batches(files: Files, log: str) -> list[int]:
 
 
 def with_more_sources(files: Files, count: int) -> Files:
-    """The same offsets for a query that has further sources, which have not begun yet."""
+    """The same offsets for a query with further sources, which have not started yet."""
     if not count:
         return files
     return {

@@ -128,7 +128,7 @@ def _chosen(
     for name in targets:
         if numbers.get(name) not in found:
             raise SparkStateError(
-                f"which of Spark's operators does {name!r} continue? Say so with "
+                f"which of Spark's operators does {name!r} continue? Name it with "
                 f"operators={{{name!r}: number}}. There are: {listed}."
             )
     return {name: found[numbers[name]] for name in targets}

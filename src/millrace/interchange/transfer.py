@@ -3,7 +3,8 @@
 An export is a folder: `millrace-export.json`, which says what it is, a folder of files per table of
 every operator, and Spark's offsets. The rows are those of the state, fingerprints included, so an
 import needs neither Spark nor the program, and may choose another number of key groups. Columns
-that other tools would want, such as a mean beside its sum and count, come along and are ignored.
+that only other tools need, such as a mean beside its sum and count, are written too; an import
+ignores them.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def _export_operator(
 
 
 def _stored(reader: Reader, name: str, table: str) -> Iterator[pa.Table]:
-    """A table's rows as they are stored, some key groups at a time."""
+    """A table's stored rows, some key groups at a time."""
     snapshot = reader.snapshot
     description = snapshot.description(name)
     replica = snapshot.replica(description, table)
@@ -152,7 +153,7 @@ def _stored(reader: Reader, name: str, table: str) -> Iterator[pa.Table]:
 
 
 def _shown(reader: Reader, name: str) -> list[Any]:
-    """What readers see of a key and is not stored as it is."""
+    """What readers see of a key although it is not stored that way."""
     description = reader.snapshot.description(name)
     stored = set(description.main.names)
     return [s for s in description.shown(reader.snapshot.moment) if s.name not in stored]
@@ -200,12 +201,12 @@ def import_state(
 ) -> Transfer:
     """Import an export, or the state of another location, into a new location.
 
-    Spark's offsets come along, so that a query at the new place goes on where the old one was. With
-    `fresh_source` they stay behind, and the query's sources start over.
+    Spark's offsets are copied too, so a query on the new location continues where the old one
+    was. With `fresh_source` they are left out, and the query's sources start over.
     """
     store = open_store(source)
     if store.size(IDENTITY) is not None:
-        return _move_location(source, location, key_groups, parallelism, epoch, fresh_source)
+        return _import_location(source, location, key_groups, parallelism, epoch, fresh_source)
     if epoch is not None:
         raise UsageError("epoch= is for importing from a location; an export has one epoch.")
     try:
@@ -237,7 +238,7 @@ def import_state(
     return _finish(writer, files, times, rows, tuple(header["operators"]))
 
 
-def _move_location(
+def _import_location(
     source: str,
     location: str,
     key_groups: int | None,

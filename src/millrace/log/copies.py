@@ -140,7 +140,7 @@ def _root() -> str:
 
 
 def _own(folder: str) -> None:
-    """Make a folder that only this user can use, or raise if somebody else has made it.
+    """Make a folder that only this user can use, or raise if another user made it.
 
     Anyone can make any name in the shared temporary folder, and put files of theirs behind it.
     """
@@ -203,13 +203,13 @@ def prune(store: Store, live: Collection[str]) -> int:
     A process that has one mapped keeps it until it lets go.
     """
     root = copies_of(store)
-    doomed = []
+    unused = []
     for folder, _, names in os.walk(root):
         for name in names:
             full = os.path.join(folder, name)
             if os.path.relpath(full, root).rpartition(".")[0] not in live:
-                doomed.append(full)
-    for full in doomed:
+                unused.append(full)
+    for full in unused:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(full)
-    return len(doomed)
+    return len(unused)

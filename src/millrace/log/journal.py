@@ -201,7 +201,7 @@ class Journal:
         figures: dict[str, Any] | None = None,
         time_ms: int | None = None,
         processing_ms: int = 0,
-        wanted: dict[OperatorName, int] | None = None,
+        unmet_parallelism: dict[OperatorName, int] | None = None,
     ) -> Manifest:
         """Commit the epoch after `trail`, and advance `trail` to it; now, if no time is given."""
         epoch = Epoch(trail.epoch + 1)
@@ -230,7 +230,7 @@ class Journal:
             snapshot=snapshot,
             figures=figures,
             processing_ms=processing_ms,
-            wanted=wanted or {},
+            unmet_parallelism=unmet_parallelism or {},
         )
         data, checksum = manifests.encode(manifest)
         path = manifests.manifest_path(epoch)

@@ -87,7 +87,7 @@ class Holder:
     """A lease that is kept as long as it is needed, and moves with its reader.
 
     It holds one epoch, so an open reader costs the location what that epoch needs, however long
-    it stays open. With `lapses` it goes when nobody uses it for a while; the next use writes it
+    it stays open. With `lapses` it expires when unused for a while; the next use writes it
     again.
     """
 
@@ -125,7 +125,7 @@ class Holder:
             return True
 
     def renew(self) -> None:
-        """Write the next lease if it is time, or let go of one that nobody uses."""
+        """Write the next lease if it is time, or release one that is not used."""
         with self._lock:
             if self._written is None:
                 return
@@ -136,7 +136,7 @@ class Holder:
                 self._write()
 
     def release(self) -> None:
-        """Let go of the epoch for good."""
+        """Release the epoch for good."""
         with self._lock:
             self._released = True
             self._delete()

@@ -69,7 +69,7 @@ class Manifest:
     """For people who watch: how long the epoch took, how many rows came. Nothing depends on it."""
     processing_ms: int = 0
     """The epoch's processing time; 0 where it was not kept yet."""
-    wanted: dict[OperatorName, int] = field(default_factory=dict)
+    unmet_parallelism: dict[OperatorName, int] = field(default_factory=dict)
     """How many shards operators are to have whose assignment has another number, because executors
     are gone."""
 
@@ -107,8 +107,8 @@ def encode(manifest: Manifest) -> tuple[bytes, str]:
     }
     if manifest.figures is not None:
         body["figures"] = manifest.figures
-    if manifest.wanted:
-        body["wanted"] = manifest.wanted
+    if manifest.unmet_parallelism:
+        body["wanted"] = manifest.unmet_parallelism
     if manifest.snapshot is not None:
         body["specs"] = manifest.specs
         body["snapshot"] = manifest.snapshot
@@ -162,6 +162,6 @@ def decode(data: bytes, where: str) -> tuple[Manifest, str]:
         snapshot=body.get("snapshot"),
         figures=body.get("figures"),
         processing_ms=body.get("processing", 0),
-        wanted={OperatorName(name): n for name, n in body.get("wanted", {}).items()},
+        unmet_parallelism={OperatorName(name): n for name, n in body.get("wanted", {}).items()},
     )
     return manifest, digest

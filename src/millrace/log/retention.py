@@ -27,7 +27,7 @@ class Swept:
 
 
 @dataclass(frozen=True)
-class Doomed:
+class Garbage:
     """What a collection is going to remove."""
 
     epochs: list[Epoch]
@@ -38,8 +38,8 @@ class Doomed:
 
 def collect(journal: Journal, retain: int) -> Swept:
     """Keep the last `retain` epochs, those back to a full manifest, and what readers hold."""
-    found = doomed(journal, retain)
-    # Manifests first: a segment goes only when no epoch that can be opened needs it.
+    found = garbage(journal, retain)
+    # Manifests first: a segment is removed only when no epoch that can be opened needs it.
     for epoch in found.epochs:
         journal.store.delete(manifests.manifest_path(epoch))
     segments = found.segments
@@ -54,17 +54,17 @@ def collect(journal: Journal, retain: int) -> Swept:
     return Swept(len(found.epochs), len(segments))
 
 
-def doomed(journal: Journal, retain: int) -> Doomed:
+def garbage(journal: Journal, retain: int) -> Garbage:
     """What a collection removes."""
     live, over = leases(journal.store)
     epochs = journal.epochs()
     if not epochs:
-        return Doomed([], [], over)
+        return Garbage([], [], over)
     head = epochs[-1]
     wanted = min([head - max(retain, 1) + 1, *(lease.epoch for lease in live if lease.follows)])
     horizon = _full_at(journal, epochs, Epoch(wanted))
     if horizon is None:
-        return Doomed([], [], over)
+        return Garbage([], [], over)
     keep = _needed(journal, horizon, head)
     leased: set[int] = set()
     lost = []
@@ -81,7 +81,7 @@ def doomed(journal: Journal, retain: int) -> Doomed:
         if path not in keep and segment_epoch(path) <= head
     ]
     old = [epoch for epoch in epochs if epoch < horizon and epoch not in leased]
-    return Doomed(old, _without(unnamed, lost), over)
+    return Garbage(old, _without(unnamed, lost), over)
 
 
 def _needed(journal: Journal, full: Epoch, last: Epoch) -> set[str]:

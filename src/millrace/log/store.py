@@ -129,21 +129,13 @@ class LocalStore:
 
     def read(self, path: str) -> bytes:
         full = self._full(path)
-        with _explained("read", full):
-            try:
-                with open(full, "rb") as file:
-                    return file.read()
-            except (FileNotFoundError, NotADirectoryError) as error:
-                raise MissingFileError(f"{full} is missing") from error
+        with _reading(full, full), open(full, "rb") as file:
+            return file.read()
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         full = self._full(path)
-        with _explained("read", full):
-            try:
-                with open(full, "rb") as file:
-                    return os.pread(file.fileno(), length, offset)
-            except (FileNotFoundError, NotADirectoryError) as error:
-                raise MissingFileError(f"{full} is missing") from error
+        with _reading(full, full), open(full, "rb") as file:
+            return os.pread(file.fileno(), length, offset)
 
     def size(self, path: str) -> int | None:
         full = self._full(path)
@@ -206,19 +198,13 @@ class FsspecStore:
 
     def read(self, path: str) -> bytes:
         full = self._full(path)
-        with _explained("read", full):
-            try:
-                return bytes(self._fs.cat_file(full))
-            except FileNotFoundError as error:
-                raise MissingFileError(f"{self._url}/{path} is missing") from error
+        with _reading(full, f"{self._url}/{path}"):
+            return bytes(self._fs.cat_file(full))
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         full = self._full(path)
-        with _explained("read", full):
-            try:
-                return bytes(self._fs.cat_file(full, start=offset, end=offset + length))
-            except FileNotFoundError as error:
-                raise MissingFileError(f"{self._url}/{path} is missing") from error
+        with _reading(full, f"{self._url}/{path}"):
+            return bytes(self._fs.cat_file(full, start=offset, end=offset + length))
 
     def size(self, path: str) -> int | None:
         full = self._full(path)
@@ -250,7 +236,7 @@ class FsspecStore:
         what = f"the file system of {self._url} ({type(self._fs).__name__})"
         if not _creates(type(self._fs)):
             raise UnsafeStoreError(
-                f"{what} looks whether a file exists before it writes it, so two queries could "
+                f"{what} checks whether a file exists before writing it, so two queries could "
                 "commit the same epoch. Use a store with a conditional write, such as S3, Google "
                 "Cloud Storage or Azure, or a local or shared file system."
             )
@@ -272,7 +258,7 @@ class FsspecStore:
 def _creates(kind: type[Any]) -> bool:
     """Whether a class of file systems has an exclusive create of its own.
 
-    fsspec's fallback is a look whether the file is there, and then a write.
+    fsspec's fallback checks whether the file exists, and then writes it.
     """
     own = [getattr(kind, name, None) for name in ("_pipe_file", "pipe_file")]
     fallbacks = (AbstractFileSystem.pipe_file, AsyncFileSystem._pipe_file)
@@ -374,3 +360,13 @@ def _explained(verb: str, full: str) -> Iterator[None]:
             f"cannot {verb} {full}: {error}. If the URL's scheme needs an fsspec package, such as "
             "s3fs or gcsfs, install it on the driver and the executors."
         ) from error
+
+
+@contextlib.contextmanager
+def _reading(full: str, shown: str) -> Iterator[None]:
+    """As `_explained`; a file that is not there is missing."""
+    with _explained("read", full):
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise MissingFileError(f"{shown} is missing") from error

@@ -197,7 +197,7 @@ class Trail:
     """The processing time of the last epoch: that of the next is not before it."""
     operators: dict[TableName, OperatorLog] = field(default_factory=dict)
     specs: dict[OperatorName, dict[str, Any]] = field(default_factory=dict)
-    wanted: dict[OperatorName, int] = field(default_factory=dict)
+    unmet_parallelism: dict[OperatorName, int] = field(default_factory=dict)
     """How many shards operators are to have whose assignment has another number."""
 
     def operator(self, name: TableName) -> OperatorLog:
@@ -228,7 +228,7 @@ class Trail:
         if manifest.batch_id is not None:
             self.batch_id = manifest.batch_id
         self.watermark_ms = manifest.watermark_ms
-        self.wanted = dict(manifest.wanted)
+        self.unmet_parallelism = dict(manifest.unmet_parallelism)
         if manifest.specs is not None:
             self.specs = dict(manifest.specs)
 

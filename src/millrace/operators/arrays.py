@@ -1,4 +1,4 @@
-"""Arrow arrays as NumPy views, and back, for the kernels of the reducers."""
+"""Arrow arrays as NumPy views, and back, and arrays with some values replaced."""
 
 from __future__ import annotations
 
@@ -51,6 +51,15 @@ def build(values: npt.NDArray[np.generic], valid: BoolArray, data_type: pa.DataT
     return pa.Array.from_buffers(
         data_type, len(valid), [bitmap, pa.py_buffer(np.ascontiguousarray(values))]
     )
+
+
+def replaced(array: pa.Array, where: BoolArray | Int64Array, by: pa.Array) -> pa.Array:
+    """An array with some of its values replaced, given by a mask or their positions."""
+    if len(by) == len(array):
+        return by
+    source = np.arange(len(array))
+    source[where] = len(array) + np.arange(len(by))
+    return pa.concat_arrays([array, by]).take(pa.array(source))
 
 
 def flags(values: BoolArray) -> pa.Array:

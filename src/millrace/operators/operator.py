@@ -1,7 +1,7 @@
-"""What the runtime knows of an operator.
+"""What the runtime knows about an operator.
 
 An operator is pure: it takes replicas at a version and an epoch's rows, and gives back the rows of
-state that changed and what to send on. Writing, committing and following are not its business.
+state that changed and what to send on. It does not write, commit or follow the log.
 Its spec, a JSON document, lives in the manifests: that is how a location can be read, and a changed
 query recognised, without the program that wrote it.
 """
@@ -63,7 +63,7 @@ class TableLayout:
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """A column as a reader sees it, and which columns of the main table it is made of."""
+    """A column as a reader sees it, and the columns of the main table it is computed from."""
 
     name: str
     type: pa.DataType
@@ -79,7 +79,7 @@ class Moment:
     processing_us: int
     watermark_us: int | None
     late_us: int | None = None
-    """The watermark of the epoch before, by which Spark's stateful operators tell late rows."""
+    """The watermark of the previous epoch: Spark's stateful operators compare late rows with it."""
     assignment: Assignment | None = None
     """Which shard owns which key group in this epoch; needed for tables that are `per_shard`."""
 
@@ -90,11 +90,11 @@ class Moment:
 
 @dataclass(frozen=True)
 class StateLayout:
-    """What a reader knows of an operator's state."""
+    """What a reader knows about an operator's state."""
 
     tables: dict[str, TableLayout]
     results: Callable[[Moment], list[ResultColumn]]
-    """Keys and results, one row per key of the main table, as they are at a moment."""
+    """Keys and results at a moment, one row per key of the main table."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Operator(Protocol):
     def spec(self) -> dict[str, Any]: ...
 
     def no_rows(self) -> Input:
-        """The input of an epoch without rows, for operators that run all the same."""
+        """The input of an epoch without rows, for operators that run anyway."""
 
     def apply(
         self,
@@ -151,7 +151,7 @@ class Operator(Protocol):
     ) -> Change: ...
 
     def sweep(self, table: str, moment: Moment) -> Sweep | None:
-        """Tells which rows of a table have expired; None if rows of it never do."""
+        """A function that marks expired rows of a table; None if its rows never expire."""
 
 
 def runs_every_epoch(operator: Operator) -> bool:

@@ -31,7 +31,7 @@ class Kind:
     describe: Callable[[Sequence[pa.Field], Spec], StateLayout]
     """Its tables and results, from the key and the spec alone."""
     check_change: Callable[[OperatorName, Spec, Spec], None]
-    """Raises `SchemaChangedError` unless state written under one spec can go on under another."""
+    """Raises `SchemaChangedError` unless a new spec can continue state written under an old one."""
     from_spec: Callable[[OperatorName, Spec, bool], Operator]
     """An operator from its spec; the last argument is Spark's ANSI mode."""
 
@@ -78,7 +78,7 @@ def from_spec(name: OperatorName, spec: Spec, *, ansi: bool = True) -> Operator:
 
 
 def check_change(name: OperatorName, old: Spec, new: Spec) -> None:
-    """Raise `SchemaChangedError` unless state written under `old` can go on under `new`."""
+    """Raise `SchemaChangedError` unless `new` can continue state written under `old`."""
     if old["kind"] != new["kind"]:
         raise SchemaChangedError(
             f"operator {name!r} was {old['kind']!r} and is now {new['kind']!r}. {ADVICE}"

@@ -56,7 +56,7 @@ def changes(
     snapshot, description = table.snapshot, table.description
     _check_range(snapshot, since)
     stored = MAIN if isinstance(table, MainTable) else table.state
-    rows = _Rows.read(snapshot.journal, description, stored, since, snapshot.epoch, groups)
+    rows = _ChangedRows.read(snapshot.journal, description, stored, since, snapshot.epoch, groups)
     if not every:
         rows = rows.newest()
     rows = rows.in_order()
@@ -96,12 +96,12 @@ def manifests_between(journal: Journal, since: int, until: int) -> Iterator[Mani
             yield journal.read(Epoch(epoch))[0]
         except MissingFileError as error:
             raise UnknownEpochError(
-                f"the changes of epoch {epoch} are no longer there. {journal.retained()} Read the "
-                "whole state and continue from its epoch, or raise retain_epochs of the query."
+                f"the changes of epoch {epoch} are no longer available. {journal.retained()} Read "
+                "the whole state and continue from its epoch, or raise retain_epochs of the query."
             ) from error
 
 
-class _Rows:
+class _ChangedRows:
     """Changed rows of one stored table."""
 
     def __init__(self, rows: pa.Table, epochs: Int64Array) -> None:
@@ -118,7 +118,7 @@ class _Rows:
         since: int,
         until: int,
         groups: Int64Array | None,
-    ) -> _Rows:
+    ) -> _ChangedRows:
         layout = description.tables[table]
         names = [HI, LO, DELETED, *([OWNER_HI, OWNER_LO] if layout.owned else [])]
         types = [pa.uint64(), pa.uint64(), pa.bool_(), pa.uint64(), pa.uint64()]
@@ -128,7 +128,7 @@ class _Rows:
             for batch in _delta(journal, manifest, table_name(description.name, table), groups):
                 found.append(_fitted(batch, schema))
                 epochs.append(np.full(batch.num_rows, manifest.epoch, np.int64))
-        return _Rows(
+        return _ChangedRows(
             pa.Table.from_batches(found, schema).combine_chunks(),
             np.concatenate(epochs) if epochs else np.empty(0, np.int64),
         )
@@ -137,10 +137,10 @@ class _Rows:
         column = self.rows.column(name)
         return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
-    def take(self, order: Int64Array) -> _Rows:
-        return _Rows(self.rows.take(pa.array(order)).combine_chunks(), self.epochs[order])
+    def take(self, order: Int64Array) -> _ChangedRows:
+        return _ChangedRows(self.rows.take(pa.array(order)).combine_chunks(), self.epochs[order])
 
-    def newest(self) -> _Rows:
+    def newest(self) -> _ChangedRows:
         """The last change of each fingerprint."""
         order = np.lexsort((self.epochs, self.lo, self.hi))
         hi, lo = self.hi[order], self.lo[order]
@@ -148,7 +148,7 @@ class _Rows:
         last[:-1] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
         return self.take(order[last])
 
-    def in_order(self) -> _Rows:
+    def in_order(self) -> _ChangedRows:
         return self.take(np.lexsort((self.lo, self.hi, self.epochs)))
 
 
@@ -188,7 +188,7 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _current_columns(table: MainTable, names: list[str], rows: _Rows) -> list[pa.Array]:
+def _current_columns(table: MainTable, names: list[str], rows: _ChangedRows) -> list[pa.Array]:
     """Keys as they were written, values as they are now."""
     found = table.find([HI, LO, *names], (rows.hi, rows.lo))
     where = _positions((rows.hi, rows.lo), _fingerprints_of(found))
@@ -214,7 +214,7 @@ def _positions(wanted: Pair, known: Pair) -> pa.Array:
     return pa.array(found, mask=found < 0)
 
 
-def _stored_columns(table: StateTable, names: list[str], rows: _Rows) -> list[pa.Array]:
+def _stored_columns(table: StateTable, names: list[str], rows: _ChangedRows) -> list[pa.Array]:
     """Keys and values as they were written."""
     keys = set(table.keys)
     shown = {s.name: s for s in table.description.shown(table.snapshot.moment)}
@@ -232,7 +232,7 @@ def _stored_columns(table: StateTable, names: list[str], rows: _Rows) -> list[pa
 
 
 def _entry_columns(
-    table: EntryTable, names: list[str], rows: _Rows, since: int, groups: Int64Array | None
+    table: EntryTable, names: list[str], rows: _ChangedRows, since: int, groups: Int64Array | None
 ) -> list[pa.Array]:
     """An entry's own columns, and its key: of keys that are gone, as their deletion has it."""
     hi, lo = rows.column(OWNER_HI).to_numpy(), rows.column(OWNER_LO).to_numpy()
@@ -242,7 +242,7 @@ def _entry_columns(
     keys = dict(zip(table.keys, main.gather(addresses, table.keys), strict=True))
     if (addresses == 0).any():
         arguments = (snapshot.journal, description, MAIN, since, snapshot.epoch, groups)
-        gone = _Rows.read(*arguments).newest()
+        gone = _ChangedRows.read(*arguments).newest()
         where = _positions((hi, lo), (gone.hi, gone.lo))
         missing = pa.array(addresses == 0)
         for name in table.keys:
@@ -309,7 +309,7 @@ def _candidates(before: StateTable, after: StateTable) -> Pair | None:
         return None
     journal = after.snapshot.journal
     try:
-        rows = _Rows.read(journal, after.description, MAIN, low, high, None).newest()
+        rows = _ChangedRows.read(journal, after.description, MAIN, low, high, None).newest()
     except UnknownEpochError:
         # Both can be opened, but not all between them.
         return None

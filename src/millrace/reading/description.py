@@ -78,7 +78,7 @@ class Description:
         return self._layout.results(moment)
 
     def sweep(self, table: str, moment: Moment) -> Sweep | None:
-        """Tells which rows of a table are over at a moment, though they may still be stored."""
+        """A function that marks rows that have expired at a moment, though they may be stored."""
         return sweep_of(table, self.states, moment) if self.states else None
 
     @property

@@ -40,7 +40,7 @@ from millrace.reading.snapshot import Snapshot
 from millrace.reading.tables import MainTable, StateTable, tables
 
 if TYPE_CHECKING:
-    from millrace.reading.sql import Session
+    from millrace.reading.sql import SqlConnection
 
 FOUND = "_found"
 
@@ -57,7 +57,7 @@ class Reader:
         self._snapshot = snapshot
         self._lease = lease
         self._threads = threads
-        self._session: Session | None = None
+        self._connection: SqlConnection | None = None
         self._busy = threading.RLock()
         """Held while a query runs, so that the epoch does not change under it."""
         if lease is not None:
@@ -246,10 +246,10 @@ class Reader:
         with self._busy:
             if epoch is not None:
                 self.refresh(epoch)
-            if self._session is None or not self._session.is_current:
-                self._drop_session()
-                self._session = _session(self._snapshot, self._threads)
-            return self.epoch, self._session.run(query, parameters)
+            if self._connection is None or not self._connection.is_current:
+                self._drop_connection()
+                self._connection = _connection(self._snapshot, self._threads)
+            return self.epoch, self._connection.run(query, parameters)
 
     def views(self) -> list[str]:
         """The views that have a result."""
@@ -259,10 +259,10 @@ class Reader:
         """The last result of a view up to this reader's epoch; `.rows` and `.epoch`."""
         return results.read(self._snapshot.journal.store, name, self.epoch)
 
-    def _drop_session(self) -> None:
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def refresh(self, epoch: int | None = None) -> Epoch:
         """Go to the last committed epoch, or to a later one; what was read before stays warm."""
@@ -307,7 +307,7 @@ class Reader:
     def close(self) -> None:
         """Release the epoch. What was read stays valid; reading more may fail from now on."""
         with self._busy:
-            self._drop_session()
+            self._drop_connection()
             if self._lease is not None:
                 self._lease.release()
 
@@ -321,11 +321,11 @@ class Reader:
         return f"<Reader {self.location} epoch={self.epoch} operators={self.operators}>"
 
 
-def _session(snapshot: Snapshot, threads: int | None) -> Session:
+def _connection(snapshot: Snapshot, threads: int | None) -> SqlConnection:
     # DuckDB and what it needs of Arrow are loaded with the first query.
-    from millrace.reading.sql import Session
+    from millrace.reading.sql import SqlConnection
 
-    return Session(snapshot, threads)
+    return SqlConnection(snapshot, threads)
 
 
 def _table_of(snapshot: Snapshot, operator: str | None, state: str | None) -> StateTable:
@@ -382,7 +382,7 @@ def _release(lease: Holder) -> None:
     try:
         lease.release()
     except (StoreError, LocationError) as error:
-        # There is nobody left to inform, and the lease expires soon.
+        # Nobody is left to inform, and the lease expires soon.
         _log.info("a lease on epoch %s was not given back: %s", lease.epoch, error)
 
 
@@ -426,7 +426,7 @@ def open_location(
 def follow_live(journal: Journal, specs: dict[OperatorName, dict[str, Any]]) -> Reader:
     """A reader of a query that is being run here; empty tables before its first epoch.
 
-    Its lease lapses when nobody asks it anything: nobody closes it before the query ends.
+    Its lease lapses when it is not used: nobody closes it before the query ends.
     One thread of DuckDB's, because the stream needs the others.
     """
     trail = journal.newest()

@@ -44,10 +44,10 @@ _EXPLAIN = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
-_open: weakref.WeakSet[Session] = weakref.WeakSet()
+_open: weakref.WeakSet[SqlConnection] = weakref.WeakSet()
 
 
-class Session:
+class SqlConnection:
     """A DuckDB connection on a snapshot. It stays valid when the snapshot advances."""
 
     def __init__(self, snapshot: Snapshot, threads: int | None = None) -> None:

@@ -166,7 +166,7 @@ class MainTable(StateTable):
         return addresses
 
     def _needs(self, columns: list[str]) -> list[str]:
-        """The stored columns that some shown ones are made of."""
+        """The stored columns that some shown ones are computed from."""
         if self._sweep is not None:
             return list(self.snapshot.replica(self.description, MAIN, _NONE).schema.names)
         needs: dict[str, None] = {}

@@ -1,1 +1,1 @@
-"""Changing who owns which key groups while the stream goes on. No Spark inside."""
+"""Change who owns which key groups while the stream runs. No Spark inside."""

@@ -169,7 +169,7 @@ class Director:
     # Requests.
 
     def poll(self) -> None:
-        """Take requests that somebody wrote into the location; raises what the store raises."""
+        """Take requests that were written into the location; raises what the store raises."""
         try:
             with self._lock:
                 self._inbox.write_answers()

@@ -61,7 +61,7 @@ class Following:
         self._placement = placement
         self.versions = FollowedVersions()
         self.background: dict[OperatorName, tuple[int, ...]] = {}
-        """Key groups of the move under way that are followed while epochs go on."""
+        """Key groups of the current move that are followed while epochs run."""
         self._known: frozenset[str] = frozenset()
         self._cold: set[str] = set()
         """Executors that have not run anything of ours: their first task takes seconds."""
@@ -138,7 +138,7 @@ class Rounds:
     def beside_epochs(
         self, to_follow: ToFollow, version: Epoch, busy: Collection[str]
     ) -> list[Followed]:
-        """One round while epochs go on: short where shards run, at low priority elsewhere."""
+        """One round while epochs run: short where shards run, at low priority elsewhere."""
         short = Allowance(BUSY_SECONDS, self._rate * BUSY_SECONDS)
         long = Allowance(IDLE_SECONDS, self._rate * IDLE_SECONDS, low_priority=True)
         allowances = {name: short if name in busy else long for name in to_follow}

@@ -46,7 +46,7 @@ class Inbox:
                 self._requests.answer(id_, Answer("refused", str(error)))
                 continue
             except UnknownRequestError:
-                # Somebody removed it since it was listed.
+                # It was removed since it was listed.
                 continue
             self._requests.take(request, self._run)
             if self._requests.answered(id_) is None:

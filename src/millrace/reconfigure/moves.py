@@ -104,7 +104,7 @@ class Move:
 
     @property
     def report(self) -> MoveReport:
-        """What it has done so far; latencies after the move fill up as epochs go on."""
+        """What it has done so far; latencies after the move are added by later epochs."""
         return self._report(self)
 
     @property
@@ -167,7 +167,7 @@ class Progress:
     """Whether every key group that moves has its new owner."""
 
     def adopt_plans(self, plans: dict[OperatorName, Plan]) -> None:
-        """Go on with these plans, which start from the assignments of now."""
+        """Continue with these plans, which start from the current assignments."""
         self.plans = plans
         for name, plan in plans.items():
             old = self.shards.get(name, (plan.current.shards, 0))[0]

@@ -52,15 +52,16 @@ def starting_assignments(
     for name in names:
         log = trail.operators.get(table_name(name))
         last = log.assignment if log is not None else None
-        before = trail.wanted.get(name, last.shards) if last is not None else None
+        before = trail.unmet_parallelism.get(name, last.shards) if last is not None else None
         given = parallelism.get(name) if isinstance(parallelism, Mapping) else parallelism
         if given is None:
             given = before if before is not None else min(default, key_groups)
         shards = check_parallelism(given, key_groups)
         if before is not None and shards != before:
             _log.warning(
-                "%s: operator %r was to have %d shards up to epoch %d; it goes on with %d, because "
-                "parallelism= says so. Leave parallelism= out to go on with what was last set.",
+                "%s: operator %r should have had %d shards up to epoch %d; it continues with %d, "
+                "because the program sets parallelism=. Leave it out to keep the number that was "
+                "last requested.",
                 location,
                 name,
                 before,

@@ -266,7 +266,7 @@ def _lacking(owners: Int64Array, weights: Float64Array, quotas: Float64Array) ->
 def _give_up_surplus(
     owners: Int64Array, weights: Float64Array, quotas: Float64Array, warm: BoolArray, hot: list[int]
 ) -> None:
-    """Shards with more than their quota let go of key groups."""
+    """Shards with more than their quota give up key groups."""
     warm_elsewhere = np.asarray(warm[_lacking(owners, weights, quotas) > 0].any(axis=0))
     # Of the smallest quota: beside a hot key group's, a share of the mean would be a lot to them.
     slack = TOLERANCE * float(quotas.min()) if not _alike(weights) else 1e-9

@@ -50,14 +50,14 @@ class Step:
     before: tuple[int, ...] = ()
     """Key groups whose destinations follow before the epoch runs: it waits for them."""
     background: tuple[int, ...] = ()
-    """Key groups whose destinations follow while epochs go on."""
+    """Key groups whose destinations follow while epochs run."""
     done: bool = False
     restart: bool = False
     """Stop the query and start it again with the assignment."""
 
 
 def _live(status: MoveStatus) -> Step:
-    """New owners follow the log while epochs go on; then ownership flips."""
+    """New owners follow the log while epochs run; then ownership flips."""
     if all(status.is_ready(group) for group in status.plan.moved):
         return Step(status.plan.target, done=True)
     return Step(status.plan.current, background=status.plan.moved)

@@ -3,7 +3,7 @@
 `DoExchange` with the descriptor path `[operator, *states]`: for every batch of keys sent, a batch
 of rows comes back in the same order, with a column `_found`. `DoGet` does the same for one batch,
 whose IPC stream is the ticket, with the operator in the schema's metadata. The epoch and the
-staleness of each batch come along as its metadata, in JSON. Every batch is answered at one epoch.
+staleness of each batch are in its metadata, as JSON. Every batch is answered at one epoch.
 """
 
 from __future__ import annotations

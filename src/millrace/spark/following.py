@@ -2,7 +2,7 @@
 
 A round is one task per executor. A task follows as many key groups as its time and bytes allow and
 reports how far it came, so an executor that also runs shards is never held for long. While epochs
-go on it also gives way to them: what it computes runs at a low priority, for a machine may have
+run, it also gives way to them: what it computes runs at a low priority, for a machine may have
 more executors than cores. It leaves a worker whose replicas are warm, and pages that are on the
 executor's machine.
 """

@@ -1,6 +1,6 @@
 """An operator's outputs on their way from a shard to their readers.
 
-A shard gives back one stream of Arrow batches. An output that is alone travels as it is. Several
+A shard returns one stream of Arrow batches. A single output travels unchanged. Several
 share it: a row has a tag, and a struct column per output of which all but the tagged one are NULL.
 Outputs that nobody reads are not sent.
 """

@@ -3,7 +3,7 @@
 Paths that begin with the same steps share them. Invariant: however many readers a point has, the
 steps up to it run once an epoch; what several read is kept until the epoch's end. A point with one
 reader keeps nothing, so a query with one sink costs what it would without a tree. Rows of broadcast
-streams, which come with the batch, reach the operators they are for and nobody else.
+streams, which come with the batch, reach only the operators they are for.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def session(
 ) -> SparkSession:
     """A Spark session with the settings that matter to Millrace, and its format "millrace".
 
-    `config` is added last and wins. If a session is running already, it is returned as it is, and
+    `config` is added last and wins. If a session is already running, it is returned unchanged, and
     a warning says what it lacks.
     """
     check_versions()

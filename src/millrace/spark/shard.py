@@ -77,7 +77,7 @@ def task_identity() -> TaskIdentity:
 def shard_function(
     task: ShardTask, outputs: tuple[str, ...], reports: Accumulator[list[ShardReport]]
 ) -> Callable[[Batches], Batches]:
-    """The function that Spark ships to its workers; `outputs` are those that somebody reads."""
+    """The function that Spark ships to its workers; `outputs` are those that are read."""
     return functools.partial(_run, task, outputs, reports)
 
 

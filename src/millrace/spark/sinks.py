@@ -2,7 +2,7 @@
 
 A sink is called with the output frame and the batch id, before the manifest is written. If the
 driver dies in between, it is called again with the same batch id and the same rows. The built-in
-sinks write a batch once all the same; a user's function can do so with the batch id.
+sinks still write a batch once; a user's function can do so with the batch id.
 
 A sink must run the frame completely, because running it is what updates the state. `ForEachBatch`
 makes sure of that for functions that do not, and that a function which uses the frame several times
@@ -117,7 +117,7 @@ class Files:
     """A directory per batch, `batch_id=12`, which appears whole and once.
 
     A batch is written beside its place and renamed into it, which fails if the place is taken. A
-    batch that is there already is not written again: the driver died after the rename, or another
+    batch that already exists is not written again: the driver died after the rename, or another
     driver took the location over while this one was writing.
     """
 
@@ -216,7 +216,7 @@ class Files:
             ) from error
 
     def _move(self, source: Any, target: Any) -> None:
-        # FileSystem.rename would move the directory into one that is there already.
+        # FileSystem.rename would move the directory into an existing one.
         mode = getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename")
         options = self._gateway.new_array(mode, 0)
         self._context.rename(source, target, options)

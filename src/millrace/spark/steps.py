@@ -37,7 +37,7 @@ class OperatorStep:
 
 @dataclass(frozen=True)
 class OutputStep:
-    """Goes on with another output of the operator before."""
+    """Continues with another output of the previous operator."""
 
     output: str
 

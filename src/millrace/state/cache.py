@@ -29,7 +29,7 @@ PRUNE_EVERY = 16
 """How many epochs pass between two prunings of a machine's copies of remote segments."""
 
 FORGET_AFTER = 64
-"""Key groups that nobody has asked for in this many epochs are dropped."""
+"""Key groups that were not used in this many epochs are dropped."""
 
 
 @dataclass(eq=False)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.arrays import (
@@ -20,12 +21,10 @@ from millrace.arrays import (
     Int32Array,
     Int64Array,
     UInt8Array,
-    UInt16Array,
-    UInt32Array,
     UInt64Array,
 )
 from millrace.errors import UnsupportedTypeError
-from millrace.jit import WORD, kernel, load_u8, load_u16, load_u32, load_u64
+from millrace.jit import WORD, kernel, load_like, load_u8, load_u32, load_u64
 from millrace.state.addresses import Addresses
 
 _OFFSET_BYTES = np.uint64(4)
@@ -60,11 +59,8 @@ class Reader:
         buffers = array.buffers() if array is not None else [None]
         has_nulls = array is not None and array.null_count > 0
         self.validity.set(chunk, buffers[0] if has_nulls else None)
-        self._mark(chunk, array is not None)
+        self.present.set_pointer(chunk, 0 if array is None else 1)
         self._set(chunk, array, buffers)
-
-    def _mark(self, chunk: int, present: bool) -> None:
-        self.present.set_pointer(chunk, 1 if present else 0)
 
     def _set(self, chunk: int, array: pa.Array | None, buffers: Sequence[pa.Buffer | None]) -> None:
         raise NotImplementedError
@@ -97,18 +93,13 @@ class Fixed(Reader):
             data = pa.py_buffer(wide)
         else:
             out = np.zeros(n, f"u{self.width}")
-            _GATHER_FIXED[self.width](self.values.array, at.chunk, at.row, valid, out)
+            _gather_fixed(self.values.array, at.chunk, at.row, valid, out)
             data = pa.py_buffer(out)
         return pa.Array.from_buffers(self.type, n, [_bitmap(valid), data])
 
 
-class _Bits(Reader):
-    def __init__(self, data_type: pa.DataType) -> None:
-        super().__init__(data_type)
-        self.values = Pointers()
-
-    def _set(self, chunk: int, array: pa.Array | None, buffers: Sequence[pa.Buffer | None]) -> None:
-        self.values.set(chunk, buffers[1] if array is not None else None)
+class _Bits(Fixed):
+    """Booleans, eight in a byte."""
 
     def _gather(self, at: Addresses, valid: BoolArray) -> pa.Array:
         out = _gather_bits(self.values.array, at.chunk, at.row, valid)
@@ -246,39 +237,18 @@ def _gather_validity(
 
 
 @kernel
-def _gather_1(
-    values: UInt64Array, chunk: Int32Array, row: Int64Array, valid: BoolArray, out: UInt8Array
+def _gather_fixed(
+    values: UInt64Array,
+    chunk: Int32Array,
+    row: Int64Array,
+    valid: BoolArray,
+    out: npt.NDArray[np.unsignedinteger[Any]],
 ) -> None:
+    zero = out.dtype.type(0)
+    width = np.uint64(out.itemsize)
     for i in range(len(chunk)):
         if valid[i]:
-            out[i] = load_u8(values[chunk[i]] + np.uint64(row[i]))
-
-
-@kernel
-def _gather_2(
-    values: UInt64Array, chunk: Int32Array, row: Int64Array, valid: BoolArray, out: UInt16Array
-) -> None:
-    for i in range(len(chunk)):
-        if valid[i]:
-            out[i] = load_u16(values[chunk[i]] + np.uint64(row[i] * 2))
-
-
-@kernel
-def _gather_4(
-    values: UInt64Array, chunk: Int32Array, row: Int64Array, valid: BoolArray, out: UInt32Array
-) -> None:
-    for i in range(len(chunk)):
-        if valid[i]:
-            out[i] = load_u32(values[chunk[i]] + np.uint64(row[i] * 4))
-
-
-@kernel
-def _gather_8(
-    values: UInt64Array, chunk: Int32Array, row: Int64Array, valid: BoolArray, out: UInt64Array
-) -> None:
-    for i in range(len(chunk)):
-        if valid[i]:
-            out[i] = load_u64(values[chunk[i]] + np.uint64(row[i] * 8))
+            out[i] = load_like(values[chunk[i]] + np.uint64(row[i]) * width, zero)
 
 
 @kernel
@@ -290,9 +260,6 @@ def _gather_16(
             address = values[chunk[i]] + np.uint64(row[i] * 16)
             out[2 * i] = load_u64(address)
             out[2 * i + 1] = load_u64(address + WORD)
-
-
-_GATHER_FIXED: dict[int, Any] = {1: _gather_1, 2: _gather_2, 4: _gather_4, 8: _gather_8}
 
 
 @kernel

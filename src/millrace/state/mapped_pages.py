@@ -96,7 +96,7 @@ class MappedPages:
         return page.chunk
 
     def let_go(self, groups: set[int], first: int = -1, last: int | None = None) -> list[int]:
-        """Key groups let go of their pages, or only of those within epochs (first, last].
+        """Key groups release their pages, or only those within epochs (first, last].
 
         Returns the chunks that are no longer used.
         """

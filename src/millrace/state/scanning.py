@@ -28,20 +28,22 @@ def scan(replica: Replica, groups: Int64Array, names: Sequence[str]) -> Iterator
     schema = pa.schema([replica.schema.field(name) for name in names])
     beside: list[UInt64Array] = []
     waiting = 0
-    for run in _runs(replica, groups, names):
+    for part in _spans(replica, groups, names):
         gone: list[UInt64Array] = []
-        for group in run.groups:
+        for group in part.groups:
             superseded, changed = replica.changed(group)
             gone.append(superseded)
             beside.append(changed)
             waiting += len(changed)
-        if run.rows:
-            arrays = [replica.column(run.chunk, name).slice(run.first, run.rows) for name in names]
+        if part.rows:
+            arrays = [
+                replica.column(part.chunk, name).slice(part.first, part.rows) for name in names
+            ]
             batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
             dead = np.concatenate(gone)
             if len(dead):
-                counts = np.ones(run.rows, np.bool_)
-                counts[(dead & ROW_MASK).astype(np.int64) - run.first] = False
+                counts = np.ones(part.rows, np.bool_)
+                counts[(dead & ROW_MASK).astype(np.int64) - part.first] = False
                 batch = batch.filter(pa.array(counts))
             if batch.num_rows:
                 yield batch
@@ -58,7 +60,7 @@ def gathered(replica: Replica, addresses: UInt64Array, names: Sequence[str]) -> 
     return pa.RecordBatch.from_arrays(replica.gather(addresses, list(names)), schema=schema)
 
 
-class _Run:
+class _Span:
     """Neighbouring key groups whose base rows follow each other in one page."""
 
     def __init__(self, group: int, chunk: int, first: int, rows: int) -> None:
@@ -71,20 +73,20 @@ class _Run:
         return rows == 0 or (chunk == self.chunk and first == self.first + self.rows)
 
 
-def _runs(replica: Replica, groups: Int64Array, names: Sequence[str]) -> Iterator[_Run]:
-    run: _Run | None = None
+def _spans(replica: Replica, groups: Int64Array, names: Sequence[str]) -> Iterator[_Span]:
+    part: _Span | None = None
     for number, group in enumerate(groups.tolist()):
         if number % AHEAD == 0:
             # Not all at once: the first rows are there before the last page is looked at.
             replica.touch(groups[number : number + AHEAD])
             replica.load(groups[number : number + AHEAD], names)
         chunk, first, rows = replica.base_slice(group)
-        if run is not None and run.rows and run.takes(chunk, first, rows):
-            run.groups.append(group)
-            run.rows += rows
+        if part is not None and part.rows and part.takes(chunk, first, rows):
+            part.groups.append(group)
+            part.rows += rows
             continue
-        if run is not None:
-            yield run
-        run = _Run(group, chunk, first, rows)
-    if run is not None:
-        yield run
+        if part is not None:
+            yield part
+        part = _Span(group, chunk, first, rows)
+    if part is not None:
+        yield part

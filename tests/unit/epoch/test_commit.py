@@ -76,7 +76,7 @@ def test_a_manifest_has_what_the_shards_and_the_driver_say(driven: Driven) -> No
     assert manifest.is_full
     assert manifest.specs == {NAME: Counting().spec()}
     assert manifest.figures == {"x": 1}
-    assert manifest.wanted == {NAME: 4}
+    assert manifest.unmet_parallelism == {NAME: 4}
     assert {name: c.rows for name, c in manifest.operators.items()} == {
         "counts": 4,
         "counts/twice": 4,

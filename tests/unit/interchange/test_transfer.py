@@ -120,7 +120,7 @@ def test_offsets_that_do_not_fit(counting: Counting, tmp_path: Path) -> None:
     (spark / "commits" / "3").write_text("v1\n{}")
     with pytest.raises(MissingEpochError, match="is of batch 2"):
         export(counting.url, str(tmp_path / "out"))
-    with pytest.raises(MissingOffsetsError, match="goes on to batch 3"):
+    with pytest.raises(MissingOffsetsError, match="continues to batch 3"):
         export(counting.url, str(tmp_path / "out"), epoch=3)
     assert not export(counting.url, str(tmp_path / "alone"), epoch=3, offsets=False).with_offsets
     (spark / "commits" / "3").unlink()

@@ -452,10 +452,10 @@ def test_a_commit_has_the_time_it_is_given(location: Location) -> None:
         figures={"rows": 1},
         time_ms=6,
         processing_ms=7,
-        wanted={OPERATOR: 3},
+        unmet_parallelism={OPERATOR: 3},
     )
     read, _ = location.journal.read(Epoch(1))
     assert read == manifest
     assert (read.batch_id, read.watermark_ms, read.time_ms, read.processing_ms) == (4, 5, 6, 7)
-    assert (read.figures, read.wanted, read.parent) == ({"rows": 1}, {OPERATOR: 3}, "")
-    assert location.trail.wanted == {OPERATOR: 3}
+    assert (read.figures, read.unmet_parallelism, read.parent) == ({"rows": 1}, {OPERATOR: 3}, "")
+    assert location.trail.unmet_parallelism == {OPERATOR: 3}

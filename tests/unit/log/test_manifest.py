@@ -40,7 +40,7 @@ def manifest(full: bool) -> Manifest:
         specs={operator: {"kind": "aggregate", "name": "Zähler"}} if full else None,
         snapshot={operator: {"segments": [], "rows": 77}} if full else None,
         figures=None if full else {"seconds": 0.25, "inputRows": {"totals": 9}},
-        wanted={} if full else {operator: 3},
+        unmet_parallelism={} if full else {operator: 3},
     )
 
 

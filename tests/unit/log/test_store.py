@@ -285,7 +285,7 @@ def test_no_lists_are_remembered() -> None:
 
 
 def test_a_store_that_looks_before_it_writes_is_refused() -> None:
-    with pytest.raises(UnsafeStoreError, match=r"looking://a \(Looking\) looks whether.*Use a"):
+    with pytest.raises(UnsafeStoreError, match=r"looking://a \(Looking\) checks whether.*Use a"):
         check_create(open_store("looking://a"))
 
 

@@ -27,7 +27,7 @@ def after(folder: Path, assignment: Assignment, wanted: dict[OperatorName, int])
         operators={OP: OperatorCommit(assignment, (), 0)},
         specs={OP: {}},
         full=True,
-        wanted=wanted,
+        unmet_parallelism=wanted,
     )
     return journal.trail(journal.head())
 
@@ -56,8 +56,8 @@ def test_a_rescale_that_the_program_undoes_is_told(
     trail = after(tmp_path, Assignment.even(GROUPS, 4), {})
     assert starting_assignments("here", trail, [OP], 2, 9)[OP] == Assignment.even(GROUPS, 2)
     (told,) = caplog.messages
-    assert told.startswith("here: operator 'op' was to have 4 shards up to epoch 1; ")
-    assert "goes on with 2, because parallelism= says so" in told
+    assert told.startswith("here: operator 'op' should have had 4 shards up to epoch 1; ")
+    assert "continues with 2, because the program sets parallelism=" in told
 
 
 def test_shards_that_were_lost_come_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -67,7 +67,7 @@ def test_shards_that_were_lost_come_back(tmp_path: Path, caplog: pytest.LogCaptu
         assert starting_assignments("here", trail, [OP], parallelism, 9)[OP].shards == 4
     assert not caplog.messages
     assert starting_assignments("here", trail, [OP], 3, 9)[OP].shards == 3
-    assert "was to have 4 shards" in caplog.messages[0]
+    assert "should have had 4 shards" in caplog.messages[0]
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -21,11 +21,11 @@ PAGE_ROWS = 16384
 """A page takes further key groups until it has this many rows."""
 
 SPILL_ROWS = 8 * PAGE_ROWS
-"""With more rows than this that are not there yet, a segment is put together in a file."""
+"""If more rows than this still have to be made, a segment is assembled in a file."""
 
 
 class RowSource(Protocol):
-    """Rows of which a part may be made only when it is asked for."""
+    """Rows that may be made in parts, when a part is asked for."""
 
     @property
     def schema(self) -> pa.Schema: ...

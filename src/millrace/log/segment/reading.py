@@ -108,7 +108,7 @@ class Segment:
     def page(self, number: int, names: Collection[str] | None = None) -> pa.RecordBatch:
         """One page, verified, zero-copy; fetched if it is not on this machine yet.
 
-        With `names`, only these columns are; the others must not be looked at. If the segment was
+        With `names`, only these columns are; do not read the others. If the segment was
         written without checksums of columns, the whole page is.
         """
         self.check_length()
@@ -263,7 +263,7 @@ def open_segment(store: Store, entry: SegmentEntry) -> Segment:
 
 
 def _cannot_map(local: str, error: OSError) -> StoreError:
-    """For a reader that goes on with what it has, such as a server."""
+    """For a reader that continues with what it has, such as a server."""
     return StoreError(
         f"segment {local} cannot be opened: {error.strerror}. If this process may open too few "
         "files, or map too few, raise its limits (ulimit -n; vm.max_map_count)."

@@ -19,7 +19,7 @@ class Aggregate:
     options: dict[str, Any] = field(default_factory=dict)
 
     def describe(self) -> str:
-        """The input in words, as it is kept in the location to recognise a change."""
+        """The input as text, kept in the location to recognise a change."""
         return "*" if self.column is None else str(self.column)
 
 

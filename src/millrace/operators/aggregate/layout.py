@@ -28,7 +28,7 @@ def _stored(state: State) -> pa.Array:
 
 @dataclass(frozen=True)
 class Kept:
-    """The state columns of one aggregate, and how a result is made of them."""
+    """The state columns of one aggregate, and how to compute the result from them."""
 
     fields: list[pa.Field]
     type: pa.DataType

@@ -11,7 +11,7 @@ from millrace.operators.process.convert import from_us
 
 
 class Context:
-    """What a processor can ask about the moment: `ctx`."""
+    """What a processor can ask about the epoch: `ctx`."""
 
     __slots__ = ("_event_us", "_moment", "key")
 
@@ -84,7 +84,7 @@ class Rows:
 
 
 class RowSource:
-    """All rows of the epoch as named tuples, made once and only if somebody looks."""
+    """All rows of the epoch as named tuples, made once and only if they are used."""
 
     def __init__(self, columns: Any, row_class: Any) -> None:
         self._columns = columns

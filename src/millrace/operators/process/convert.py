@@ -133,7 +133,7 @@ def _map_objects(array: pa.MapArray) -> list[Any]:
         dict(zip(keys[a:b], items[a:b], strict=True)) for a, b in itertools.pairwise(offsets)
     ]
     if sum(map(len, objects)) != len(keys):
-        # A key that is there twice, which Arrow refuses in its own words.
+        # A duplicate key, which Arrow refuses with its own message.
         objects = array.to_pylist(maps_as_pydicts="strict")
     return _with_nulls(array, objects)
 

@@ -60,7 +60,7 @@ class Arrived:
 
 
 class KeyedOperator:
-    """An operator that runs a processor; how it calls the processor is a subclass's business."""
+    """An operator that runs a processor; subclasses decide how they call it."""
 
     def __init__(self, name: OperatorName, schemas: Schemas, processor: object) -> None:
         self.name = name

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from millrace.arrays import BoolArray, Int64Array
 from millrace.log.segment import DELETED, HI, LO
+from millrace.operators.arrays import replaced
 from millrace.operators.operator import MAIN, Moment, TableChange
 from millrace.operators.process.convert import to_arrow, to_python
 from millrace.operators.process.cursor import Cursor, Keys, Outside
@@ -228,10 +229,10 @@ class KeyedStates:
             timer.noted = Outside(name)
 
     def release(self) -> None:
-        """Let go of everything that was loaded, after `changes`.
+        """Release everything that was loaded, after `changes`.
 
         Handles, tables and this object refer to each other: without this, an epoch's objects would
-        stay until Python looks for garbage, and that look would take as long as the epoch.
+        stay until Python collects garbage, which would take as long as the epoch.
         """
         for handle in [*self._handles.values(), *self.timers.values()]:
             if not isinstance(handle, ValueHandle):
@@ -274,7 +275,7 @@ class KeyedStates:
             else:
                 filled |= self._size_columns(name, numbers, columns)
                 if declaration.ttl_us is not None:
-                    self._collection_expiry(name, declaration, numbers, columns)
+                    self._write_expiry(name, numbers, self._may_expire(name, numbers), columns)
         for time in self.timers:
             filled |= self._size_columns(TIMER_TABLES[time], numbers, columns)
         existing = self.keys.addresses[numbers] != 0
@@ -325,41 +326,27 @@ class KeyedStates:
             values = self._values[name]
             what = f"{declaration.kind} state {name!r}"
             new = fitted([values[i] for i in owners], owners, self.keys, stored.type, what)
-            columns[name] = new if changed.all() else _replaced(stored, changed, new)
+            columns[name] = replaced(stored, changed, new)
         if declaration.ttl_us is not None:
-            self._value_expiry(name, declaration, numbers, handle.touched[numbers], columns)
+            self._write_expiry(name, numbers, handle.touched[numbers], columns)
         filled: BoolArray = columns[name].is_valid().to_numpy(zero_copy_only=False)
         return filled
 
-    def _value_expiry(
-        self,
-        name: str,
-        declaration: StateDeclaration,
-        numbers: Int64Array,
-        refreshed: BoolArray,
-        columns: dict[str, pa.Array],
+    def _write_expiry(
+        self, name: str, numbers: Int64Array, refreshed: BoolArray, columns: dict[str, pa.Array]
     ) -> None:
+        """When a value expires, or the last entry of a collection, at the latest."""
         old = self._array(f"{name}.{EXPIRES}").take(pa.array(numbers))
-        until = pa.scalar(self._lifetime(declaration).until_us, pa.int64())
+        until = pa.scalar(self._lifetime(self._states[name]).until_us, pa.int64())
         columns[f"{name}.{EXPIRES}"] = pc.if_else(pa.array(refreshed), until, old)
 
-    def _collection_expiry(
-        self,
-        name: str,
-        declaration: StateDeclaration,
-        numbers: Int64Array,
-        columns: dict[str, pa.Array],
-    ) -> None:
-        """When the last entry expires, at the latest. NULL if one may never."""
-        table = self._tables[name]
+    def _may_expire(self, name: str, numbers: Int64Array) -> BoolArray:
+        """Which collections were touched, and hold no entry that may never expire."""
         refreshed = np.zeros(len(self.keys), np.bool_)
-        refreshed[table.touched] = True
-        old = self._array(f"{name}.{EXPIRES}").take(pa.array(numbers))
-        had_any = pa.array(self._had_any(name)[numbers])
-        endless = pc.and_(had_any, old.is_null())
-        until = pa.scalar(self._lifetime(declaration).until_us, pa.int64())
-        new = pc.and_not(pa.array(refreshed[numbers]), endless)
-        columns[f"{name}.{EXPIRES}"] = pc.if_else(new, until, old)
+        refreshed[self._tables[name].touched] = True
+        has_no_end = self._array(f"{name}.{EXPIRES}").is_null().to_numpy(zero_copy_only=False)
+        may: BoolArray = (refreshed & ~(self._had_any(name) & has_no_end))[numbers]
+        return may
 
     def _had_any(self, name: str) -> BoolArray:
         """Which keys' collection had entries before the epoch."""
@@ -408,10 +395,3 @@ class KeyedStates:
             filled = elements.start < elements.end
             mixed[n] = filled and (elements.mixed or (wrote and odd))
         return pa.array(mixed, pa.bool_())
-
-
-def _replaced(array: pa.Array, where: BoolArray, by: pa.Array) -> pa.Array:
-    """An array with some of its values replaced; of any type, also nested ones."""
-    places = np.arange(len(array))
-    places[where] = len(array) + np.arange(len(by))
-    return pa.concat_arrays([array, by]).take(pa.array(places))

@@ -17,14 +17,20 @@ from pyspark.sql import types as T
 
 from millrace import types
 from millrace.arrays import Int64Array
-from millrace.errors import MillraceError, ProcessorError, StateTypeError
+from millrace.errors import MillraceError, StateTypeError
 from millrace.operators.operator import Column, Moment
 from millrace.operators.process.arrivals import Arrivals
 from millrace.operators.process.context import Context, Rows, RowSource, Timer
 from millrace.operators.process.convert import to_python
 from millrace.operators.process.keyed_states import KeyedStates
 from millrace.operators.process.outputs import RowOutlet, row_batch, side_outputs
-from millrace.operators.process.per_key import Caller, ExpiredTimers, PerKeyOperator
+from millrace.operators.process.per_key import (
+    Caller,
+    ExpiredTimers,
+    PerKeyOperator,
+    current_row,
+    explained,
+)
 from millrace.operators.process.processor import INITIAL
 
 _Timer: TypeAlias = tuple[int, int, str, str, str]
@@ -135,18 +141,10 @@ class _Caller:
     def _explained(
         self, method: str, error: Exception, key: Any, rows: Rows | None
     ) -> MillraceError:
-        row = _current_row(error, rows)
-        at = f", at row {row!r}" if row is not None else ""
-        where = f"{type(self._operator.processor).__name__}.{method}() of operator"
-        if isinstance(error, MillraceError):
-            return type(error)(
-                f"{error} This was in {where} {self._operator.name!r}, for key {key!r}{at}."
-            )
-        return ProcessorError(
-            f"{where} {self._operator.name!r} raised {type(error).__name__}: {error}; for key "
-            f"{key!r}{at}. The epoch was not committed: fix the processor and start the query "
-            "again."
-        )
+        known = {id(row) for row in rows or ()}
+        row = current_row(error, lambda value: id(value) in known)
+        where = f"{type(self._operator.processor).__name__}.{method}()"
+        return explained(f"{where} of operator {self._operator.name!r}", error, key, row)
 
     def close(self) -> None:
         for outlet in self._outlets.values():
@@ -179,17 +177,3 @@ class _Caller:
             f"{self._states.keys.keys[owner]!r}, which does not fit {where} schema "
             f"{schema.simpleString()}: {reason}"
         )
-
-
-def _current_row(error: Exception, rows: Rows | None) -> Any:
-    """The row the user's code was at: a local variable of its frames that is one of the rows."""
-    if rows is None:
-        return None
-    known = {id(row): row for row in rows}
-    trace = error.__traceback__
-    found = None
-    while trace is not None:
-        for value in trace.tb_frame.f_locals.values():
-            found = known.get(id(value), found)
-        trace = trace.tb_next
-    return found

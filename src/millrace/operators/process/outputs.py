@@ -79,7 +79,7 @@ def side_schemas(
 
 
 def late_rows(rows: Input, positions: Int64Array, fields: Sequence[Column]) -> pa.RecordBatch:
-    """The late ones of some rows, as they came."""
+    """The late rows among some rows, unchanged."""
     late = pa.array(positions)
     arrays = [
         types.conform(column, types.arrow_type(f.type, f.name)).take(late)

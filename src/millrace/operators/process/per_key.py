@@ -3,8 +3,8 @@
 In one epoch a shard (1) opens the shared states and sets late rows aside, (2) finds the timers that
 have expired, (3) loads the main rows of all touched keys at once, (4) calls the processor for the
 rows of the initial state, then for every key with rows, in order of fingerprint, then for the
-expired timers, in order of time, and (5) collects what changed. How a call looks is the `Caller`'s
-business: there is one for `mr.Processor` and one for Spark's processors.
+expired timers, in order of time, and (5) collects what changed. The `Caller` decides what a call
+looks like: there is one for `mr.Processor` and one for Spark's processors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import functools
 import gc
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from millrace import types
 from millrace.arrays import Int64Array, UInt64Array
-from millrace.errors import StateTypeError
+from millrace.errors import MillraceError, ProcessorError, StateTypeError
 from millrace.ids import OperatorName
 from millrace.operators.input import Input
 from millrace.operators.operator import MAIN, Change, Moment
@@ -38,11 +38,11 @@ from millrace.state.timers import TimerIndex
 
 @contextlib.contextmanager
 def few_collections() -> Iterator[None]:
-    """Let Python look for garbage cycles less often.
+    """Let Python collect garbage cycles less often.
 
-    An epoch makes objects for all its keys, which live until its end. Python would look at them
-    again and again, a third of the time. Cycles that the user's code leaves are still found, among
-    the latest objects; a look at older ones, which can take half as long as an epoch, waits until
+    An epoch makes objects for all its keys, which live until its end. Python would scan them
+    over and over, a third of the time. Cycles that the user's code leaves are still found, among
+    the latest objects; a scan of older ones, which can take half as long as an epoch, waits until
     the epoch's are gone.
     """
     before = gc.get_threshold()
@@ -87,6 +87,30 @@ class Caller(Protocol):
     def sides(self) -> dict[str, pa.RecordBatch]: ...
 
 
+def explained(where: str, error: Exception, key: Any, row: Any) -> MillraceError:
+    """What a user's method raised, with the key and, if it is known, the row it was at."""
+    whose = "" if key is None else f", for key {key!r}"
+    at = "" if row is None else f", at row {row!r}"
+    if isinstance(error, MillraceError):
+        return type(error)(f"{error} This was in {where}{whose}{at}.")
+    return ProcessorError(
+        f"{where} raised {type(error).__name__}: {error}{whose}{at}. The epoch was not committed: "
+        "fix the processor and start the query again."
+    )
+
+
+def current_row(error: Exception, is_row: Callable[[Any], bool]) -> Any:
+    """The row the user's code was at: the last local variable of its frames that is a row."""
+    found = None
+    trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    while trace is not None:
+        for value in trace.tb_frame.f_locals.values():
+            if is_row(value):
+                found = value
+        trace = trace.tb_next
+    return found
+
+
 class PerKeyOperator(KeyedOperator):
     """Keys, a processor that is called for each of them, and the schemas around it."""
 
@@ -110,20 +134,20 @@ class PerKeyOperator(KeyedOperator):
     ) -> Change:
         shared = self._shared.open(rows, replicas, groups, moment)
         arrived = self._arrived(rows, shared.is_broadcast, moment)
-        begun, coming = arrived.initial, arrived.rows
+        initial, coming = arrived.initial, arrived.rows
         expired = self._expired_timers(replicas, groups, moment)
         hi, lo, position = unite(
-            [begun.hi, coming.hi, *(timers.owner_hi for timers in expired)],
-            [begun.lo, coming.lo, *(timers.owner_lo for timers in expired)],
+            [initial.hi, coming.hi, *(timers.owner_hi for timers in expired)],
+            [initial.lo, coming.lo, *(timers.owner_lo for timers in expired)],
         )
-        first, second = len(begun.hi), len(begun.hi) + len(coming.hi)
+        first, second = len(initial.hi), len(initial.hi) + len(coming.hi)
         addresses = replicas[MAIN].find(hi, lo)
-        touched = [(begun, position[:first]), (coming, position[first:second])]
+        touched = [(initial, position[:first]), (coming, position[first:second])]
         objects = self._key_objects(replicas[MAIN], addresses, touched)
         states = KeyedStates(self.processor, replicas, Keys(hi, lo, addresses, objects), moment)
         shared.bind(states.processor)
         caller = self._caller(states, moment)
-        caller.initial(begun, position[:first])
+        caller.initial(initial, position[:first])
         caller.process(coming, position[first:second])
         caller.fire(expired, position[second:])
         caller.close()

@@ -37,7 +37,7 @@ class Processor:
     def on_initial_state(self, key: Any, rows: Rows, ctx: Context) -> Iterable[Any] | None:
         """Called for every key of the initial state, in the first epoch and before `process`.
 
-        As it is, it takes one row per key and puts each column into the state of its name.
+        By default, it takes one row per key and puts each column into the state of that name.
         """
         fill(self, key, rows)
         return None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def sweep_of(table: str, states: StateSpecs, moment: Moment) -> Sweep | None:
-    """What tells the expired rows of a table; None if nothing in it expires."""
+    """A function that marks expired rows of a table; None if nothing in it expires."""
     if table == MAIN:
         if not any(spec.get("ttl") for spec in states):
             return None

@@ -120,7 +120,7 @@ class TimerHandle:
         self.noted: Any = self._table.note(name)
 
     def set(self, time: dt.datetime, label: str = "") -> None:
-        """Fire at a time; replaces the one that was set."""
+        """Fire at a time; replaces an earlier setting."""
         us = self._us(time)
         if self._now_us is not None and us <= self._now_us:
             now = "the watermark" if self._time == "event" else "the epoch's processing time"
@@ -167,7 +167,7 @@ class TimerHandle:
         collection._put(collection._here(), self._labelled(label), us)
 
     def cancel(self, label: str = "") -> bool:
-        """Forget it; whether it was set."""
+        """Cancel it; returns whether it was set."""
         return self._collection._remove(self._labelled(label))
 
     def get(self, label: str = "") -> dt.datetime | None:

@@ -21,6 +21,7 @@ from millrace.arrays import Int64Array, UInt64Array
 from millrace.errors import MillraceError, ProcessorError, StateAccessError, StateTypeError
 from millrace.ids import OperatorName
 from millrace.log.segment import DELETED, HI, LO
+from millrace.operators.arrays import replaced
 from millrace.operators.input import Input
 from millrace.operators.operator import MAIN, Change, Column, Moment, TableChange
 from millrace.operators.process.arrivals import Arrivals, unite
@@ -51,7 +52,7 @@ class BatchProcessor:
     def on_initial_state(self, batch: Batch, state: States, ctx: Context) -> Any:
         """Called once with the rows of the initial state, before `process`; may return output.
 
-        As it is, it takes one row per key and puts each column into the state of its name.
+        By default, it takes one row per key and puts each column into the state of that name.
         """
         for number in np.flatnonzero(np.diff(batch.starts) > 1)[:1].tolist():
             (key,) = batch.keys.slice(number, 1).to_pylist()
@@ -202,24 +203,15 @@ class _Touched:
             # What was not set stays as it was stored: a default is not a value.
             is_set = name in state.changed
             if is_set:
-                self.columns[name] = _scattered(self.columns[name], numbers, state[name])
+                self.columns[name] = replaced(self.columns[name], numbers, state[name])
             is_read = name in state.read and declaration.ttl_refresh == ON_READ_AND_WRITE
             if declaration.ttl_us is not None and (is_set or is_read):
                 now = self._moment.of(declaration.ttl_time)
                 until = None if now is None else now + declaration.ttl_us
                 fresh = pa.array([until] * len(numbers), pa.int64())
-                self.expires[name] = _scattered(self.expires[name], numbers, fresh)
+                self.expires[name] = replaced(self.expires[name], numbers, fresh)
                 is_set = True
             self.is_changed |= is_set
-
-
-def _scattered(array: pa.Array, numbers: Int64Array, by: pa.Array) -> pa.Array:
-    """An array with the values at some places replaced."""
-    if len(by) == len(array):
-        return by
-    places = np.arange(len(array))
-    places[numbers] = len(array) + np.arange(len(by))
-    return pa.concat_arrays([array, by]).take(pa.array(places))
 
 
 class WholeBatchOperator(KeyedOperator):
@@ -246,16 +238,16 @@ class WholeBatchOperator(KeyedOperator):
     ) -> Change:
         shared = self._shared.open(rows, replicas, groups, moment)
         arrived = self._arrived(rows, shared.is_broadcast, moment)
-        begun, coming = arrived.initial, arrived.rows
+        initial, coming = arrived.initial, arrived.rows
         hi, lo, position = coming.hi, coming.lo, np.arange(len(coming.hi))
-        if len(begun.hi):
-            hi, lo, position = unite([begun.hi, hi], [begun.lo, lo])
+        if len(initial.hi):
+            hi, lo, position = unite([initial.hi, hi], [initial.lo, lo])
         main = replicas[MAIN]
         addresses = main.find(hi, lo)
         touched = _Touched(main, addresses, self._values, moment)
         caller = _Caller(self, touched, shared.handles, Context(moment))
-        first = len(begun.hi)
-        before = caller.initial(begun, position[:first])
+        first = len(initial.hi)
+        before = caller.initial(initial, position[:first])
         keys = caller.process(coming, position[first:])
         output, emitted = caller.close()
         shared.close()
@@ -368,12 +360,12 @@ class _Caller:
         return pa.concat_batches(self._outputs), sides
 
 
-def _united(begun: pa.Table, arrived: pa.Table, position: Int64Array) -> pa.Table:
+def _united(initial: pa.Table, arrived: pa.Table, position: Int64Array) -> pa.Table:
     """The keys of both calls, each once, in order of their numbers."""
-    if not begun.num_rows:
+    if not initial.num_rows:
         return arrived
     _, first = np.unique(position, return_index=True)
-    return pa.concat_tables([begun, arrived]).take(pa.array(first))
+    return pa.concat_tables([initial, arrived]).take(pa.array(first))
 
 
 def _named(columns: Sequence[Column], arrays: Sequence[Any], order: pa.Array) -> pa.Table:

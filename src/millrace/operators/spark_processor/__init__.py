@@ -1,1 +1,1 @@
-"""Spark's own processors: classes written for `transformWithState`, run as they are."""
+"""Spark's own processors: classes written for `transformWithState`, run unchanged."""

@@ -1,14 +1,14 @@
 """The operator that runs one of Spark's processors.
 
-An epoch of a shard is a batch of a partition in Spark, and goes the same way: `init`; in the first
-epoch `handleInitialState` for the initial rows; `handleInputRows` for every key with rows;
-`handleExpiredTimer` for every timer whose time has come, also those set in this epoch, in order of
-time; `close`. The timers to fire are settled when the input is done: one that a later call deletes
-fires all the same, and one that it sets fires in the next epoch. A timer that fires is still
-listed, and is removed after its call.
+An epoch of a shard is a batch of a partition in Spark, and takes the same steps: `init`; in the
+first epoch `handleInitialState` for the initial rows; `handleInputRows` for every key with rows;
+`handleExpiredTimer` for every timer that is due, also those set in this epoch, in order of time;
+`close`. The timers to fire are determined when the input is done: one that a later call deletes
+still fires, and one that it sets fires in the next epoch. A timer that fires is still listed, and
+is removed after its call.
 
-Late are rows up to the watermark of the epoch before, while timers see that of this one: Spark has
-two, so that what one operator emits is not late for the next.
+Rows are late up to the watermark of the previous epoch, while timers see that of this one: Spark
+has two watermarks, so that what one operator emits is not late for the next.
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ from millrace.operators.process.arrivals import Arrivals
 from millrace.operators.process.handles import _ABSENT
 from millrace.operators.process.keyed import Schemas, late_mask
 from millrace.operators.process.keyed_states import KeyedStates
-from millrace.operators.process.per_key import Caller, ExpiredTimers, PerKeyOperator
+from millrace.operators.process.per_key import (
+    Caller,
+    ExpiredTimers,
+    PerKeyOperator,
+    current_row,
+    explained,
+)
 from millrace.operators.spark_processor.handle import (
     EVENT,
     NONE,
@@ -260,30 +266,10 @@ class _Caller:
             raise self._explained(method, error, None) from error
 
     def _explained(self, method: str, error: Exception, key: Any) -> MillraceError:
-        program = self._operator.program
-        where = f"{program.class_name}.{method}() of operator {self._operator.name!r}"
-        whose = "" if key is None else f", for key {key!r}"
-        if isinstance(error, MillraceError):
-            return type(error)(f"{error} This was in {where}{whose}.")
-        row = _current_row(error, key)
-        at = "" if row is None else f", at row {row!r}"
-        return ProcessorError(
-            f"{where} raised {type(error).__name__}: {error}{whose}{at}. The epoch was not "
-            "committed: fix the processor and start the query again."
-        )
+        where = f"{self._operator.program.class_name}.{method}() of operator"
+        row = current_row(error, lambda value: isinstance(value, Row) and value is not key)
+        return explained(f"{where} {self._operator.name!r}", error, key, row)
 
 
 def _named(columns: Sequence[Column], arrays: Sequence[Any]) -> pa.Table:
     return pa.table(list(arrays), names=[column.name for column in columns])
-
-
-def _current_row(error: Exception, key: Any) -> Row | None:
-    """The row the user's code was at: the last variable of its frames that is a Row."""
-    found = None
-    trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
-    while trace is not None:
-        for value in trace.tb_frame.f_locals.values():
-            if isinstance(value, Row) and value is not key:
-                found = value
-        trace = trace.tb_next
-    return found

@@ -47,8 +47,9 @@ class State:
 
     _handle: Any
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, shape: Shape) -> None:
         self._name = name
+        self._show, self._store = shape.show, shape.store
         self.release()
 
     def bind(self, handle: Any) -> None:
@@ -60,13 +61,12 @@ class State:
     def remove(self) -> None:
         self._handle = _Unbound(self._name, _DELETED)
 
+    def clear(self) -> None:
+        self._handle.clear()
+
 
 class ValueState(State, spark.ValueState):
     _handle: ValueHandle
-
-    def __init__(self, name: str, shape: Shape) -> None:
-        State.__init__(self, name)
-        self._show, self._store = shape.show, shape.store
 
     def exists(self) -> bool:
         return self._handle.exists()
@@ -78,16 +78,9 @@ class ValueState(State, spark.ValueState):
     def update(self, newValue: tuple[Any, ...]) -> None:
         self._handle.set(self._store(newValue))
 
-    def clear(self) -> None:
-        self._handle.clear()
-
 
 class ListState(State, spark.ListState):
     _handle: ListHandle
-
-    def __init__(self, name: str, shape: Shape) -> None:
-        State.__init__(self, name)
-        self._show, self._store = shape.show, shape.store
 
     def exists(self) -> bool:
         return len(self._handle) > 0
@@ -115,18 +108,15 @@ class ListState(State, spark.ListState):
             )
         return stored
 
-    def clear(self) -> None:
-        self._handle.clear()
-
 
 class MapState(State, spark.MapState):
     _handle: MapHandle
 
     def __init__(self, name: str, key: Shape, value: Shape) -> None:
-        State.__init__(self, name)
+        super().__init__(name, value)
         self._key = key.store
         self._show_key = key.show
-        self._store, self._show, self._show_row = value.store, value.show, value.show_row
+        self._show_row = value.show_row
 
     def exists(self) -> bool:
         return len(self._handle) > 0
@@ -155,6 +145,3 @@ class MapState(State, spark.MapState):
 
     def removeKey(self, key: tuple[Any, ...]) -> None:
         self._handle.delete(self._key(key))
-
-    def clear(self) -> None:
-        self._handle.clear()

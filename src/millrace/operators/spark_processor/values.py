@@ -218,7 +218,7 @@ def _decimal(data_type: T.DecimalType) -> Convert:
 
 
 def _showing(data_type: T.DataType) -> Convert | None:
-    """How a stored value is shown; None if it is shown as it is."""
+    """How to show a stored value; None if it is shown unchanged."""
     if isinstance(data_type, T.TimestampType):
         return lambda v: None if v is None else v.astimezone().replace(tzinfo=None)
     if isinstance(data_type, T.ArrayType):

@@ -232,11 +232,11 @@ class OpenLoopEngine(abc.ABC):
         """SIGKILL an executor with state, or only its Python workers; when, and how many."""
         executor = self.victim()
         process = executor_processes()[executor]
-        doomed = [process] if what == "executor" else python_workers(process)
+        victims = [process] if what == "executor" else python_workers(process)
         killed = time.time()
-        for pid in doomed:
+        for pid in victims:
             os.kill(pid, signal.SIGKILL)
-        return {"at": killed, "executor": executor, "processes": len(doomed)}
+        return {"at": killed, "executor": executor, "processes": len(victims)}
 
     def close(self) -> None:
         if self._spark is not None:

@@ -70,38 +70,38 @@ class TaskTable:
         to_arrow([self.value], self._type, f"what the rules of {what} gave for shard {self._shard}")
 
     def changes(self) -> TableChange | None:
-        """The row to write, and rows of shards that are no more."""
+        """The row to write, and deletions for shards that no longer exist."""
         if self._first is None:
             return None
         shift = np.uint64(self._replica.shift)
-        place = int(np.uint64(self._first) << shift)
+        own = int(np.uint64(self._first) << shift)
         hi = words(self._stored, HI).tolist()
         mine = set(parse_ranges(self._groups).tolist())
         there = [h for h in hi if (h >> int(shift)) in mine]
-        rows = {h: None for h in there if h != place or self.value is None}
-        if self.value is not None and (self.is_set or not self._is_stored(place)):
-            rows[place] = self.value
+        rows = {h: None for h in there if h != own or self.value is None}
+        if self.value is not None and (self.is_set or not self._is_stored(own)):
+            rows[own] = self.value
         if not rows:
             return None
-        places = sorted(rows)
-        values = [rows[h] for h in places]
+        fingerprints = sorted(rows)
+        values = [rows[h] for h in fingerprints]
         gone = [value is None for value in values]
         columns = {
-            HI: pa.array(places, pa.uint64()),
-            LO: pa.array([0] * len(places), pa.uint64()),
+            HI: pa.array(fingerprints, pa.uint64()),
+            LO: pa.array([0] * len(fingerprints), pa.uint64()),
             DELETED: pa.array(gone),
-            SHARD: pa.array([self._shard] * len(places), pa.int32()),
-            GROUPS: pa.array([self._groups] * len(places)),
+            SHARD: pa.array([self._shard] * len(fingerprints), pa.int32()),
+            GROUPS: pa.array([self._groups] * len(fingerprints)),
             VALUE: to_arrow(values, self._type, self._what),
         }
         schema = self._replica.schema
         batch = pa.RecordBatch.from_arrays([columns[n] for n in schema.names], schema=schema)
-        return TableChange(batch, sum(h not in there for h in places), sum(gone))
+        return TableChange(batch, sum(h not in there for h in fingerprints), sum(gone))
 
-    def _is_stored(self, place: int) -> bool:
+    def _is_stored(self, own: int) -> bool:
         """Whether the shard's row says what it should, if the value was not set."""
         stored = self._stored.select([HI, SHARD, GROUPS]).to_pylist()
-        return {HI: place, SHARD: self._shard, GROUPS: self._groups} in stored
+        return {HI: own, SHARD: self._shard, GROUPS: self._groups} in stored
 
 
 class TaskHandle:
