@@ -54,7 +54,7 @@ def described(found: Inspection) -> str:
         first, last = found.epochs
         lines = [
             f"{found.location}: epochs {first} to {last}, {found.segments} segments, "
-            f"{found.bytes / 1e6:.1f} MB read and right",
+            f"{found.bytes / 1e6:.1f} MB verified",
             f"readable: {len(found.readable)} of {last - first + 1} epochs"
             + (f", the last is {found.readable[-1]}" if found.readable else ""),
         ]

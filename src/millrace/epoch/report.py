@@ -1,4 +1,4 @@
-"""What a shard reports to the driver, and what the driver makes of it.
+"""What a shard reports to the driver, and how the driver sums it up.
 
 A shard's report has its segments, its counts and its times. An epoch's report is what
 `query.progress()` shows.

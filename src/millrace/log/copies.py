@@ -32,7 +32,7 @@ from millrace.log.mapping import map_file
 from millrace.log.store import Store
 
 VARIABLE = "MILLRACE_CACHE_DIR"
-"""Names the folder for copies; default: a folder per user among the temporary files."""
+"""The folder for copies; default: a folder per user in the temporary directory."""
 
 READERS = 8
 """Ranges that are fetched at the same time."""
@@ -142,7 +142,7 @@ def _root() -> str:
 def _own(folder: str) -> None:
     """Make a folder that only this user can use, or raise if another user made it.
 
-    Anyone can make any name in the shared temporary folder, and put files of theirs behind it.
+    Anyone can create any name in the shared temporary folder, with their own files behind it.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)
@@ -193,14 +193,14 @@ def _nameless() -> IO[bytes] | None:
         os.makedirs(_root(), exist_ok=True)
         return tempfile.TemporaryFile(dir=_root())
     except OSError as error:
-        _log.warning("no folder for large segments, putting them together in memory: %s", error)
+        _log.warning("no folder for large segments, assembling them in memory: %s", error)
         return None
 
 
 def prune(store: Store, live: Collection[str]) -> int:
     """Delete the copies of segments that are no longer live; how many there were.
 
-    A process that has one mapped keeps it until it lets go.
+    A process that has one mapped keeps it until it unmaps it.
     """
     root = copies_of(store)
     unused = []

@@ -29,12 +29,12 @@ from millrace.log.trail import Trail
 
 @dataclass(frozen=True)
 class Damage:
-    """A file that is not what it should be."""
+    """A damaged file."""
 
     path: str
     problem: str
     epochs: tuple[int, int] | None
-    """The retained epochs that need it, from and to; None: the state does not need it."""
+    """The first and last retained epoch that need it; None if the state does not."""
 
 
 @dataclass
@@ -43,9 +43,9 @@ class Inspection:
 
     location: str
     epochs: tuple[int, int] | None = None
-    """Epochs with a manifest, from and to."""
+    """The first and last epoch with a manifest."""
     readable: list[int] = field(default_factory=list)
-    """Epochs that can be opened, and whose every byte is right."""
+    """Epochs that can be opened, with every byte intact."""
     segments: int = 0
     bytes: int = 0
     damaged: list[Damage] = field(default_factory=list)

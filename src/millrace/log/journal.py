@@ -180,7 +180,7 @@ class Journal:
         return f"epoch {epoch} of {self.store.url} is not there: {self.retained()}"
 
     def retained(self) -> str:
-        """Which epochs there are, for people."""
+        """The available epochs, for messages."""
         epochs = self.epochs()
         if not epochs:
             return "no epoch is retained."

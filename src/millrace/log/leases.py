@@ -34,7 +34,7 @@ from millrace.log.store import Store
 from millrace.repeating import Repeating
 
 LASTS_MS = 120_000
-"""How long a lease is good for without being renewed."""
+"""How long a lease is valid without being renewed."""
 RENEW_MS = 40_000
 """How old a lease is when it is renewed."""
 GRACE_MS = 30_000
@@ -76,7 +76,7 @@ class Lease:
 
 
 def leases(store: Store) -> tuple[list[Lease], list[Lease]]:
-    """All leases: those that count, and those that have expired."""
+    """All leases: the valid ones, and the expired ones."""
     found = [lease for lease in map(Lease.parse, store.list(LEASES)) if lease is not None]
     over_before = clock.now_ms() - GRACE_MS
     live = [lease for lease in found if lease.expires_ms >= over_before]

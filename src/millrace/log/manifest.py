@@ -70,8 +70,8 @@ class Manifest:
     processing_ms: int = 0
     """The epoch's processing time; 0 where it was not kept yet."""
     unmet_parallelism: dict[OperatorName, int] = field(default_factory=dict)
-    """How many shards operators are to have whose assignment has another number, because executors
-    are gone."""
+    """The number of shards that operators should have, where it differs from the assignment
+    because executors are gone."""
 
     @property
     def is_full(self) -> bool:

@@ -364,7 +364,7 @@ def _explained(verb: str, full: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _reading(full: str, shown: str) -> Iterator[None]:
-    """As `_explained`; a file that is not there is missing."""
+    """Like `_explained`, but a file that does not exist is a `MissingFileError`."""
     with _explained("read", full):
         try:
             yield

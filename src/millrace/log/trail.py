@@ -198,7 +198,7 @@ class Trail:
     operators: dict[TableName, OperatorLog] = field(default_factory=dict)
     specs: dict[OperatorName, dict[str, Any]] = field(default_factory=dict)
     unmet_parallelism: dict[OperatorName, int] = field(default_factory=dict)
-    """How many shards operators are to have whose assignment has another number."""
+    """The number of shards that operators should have, where it differs from the assignment."""
 
     def operator(self, name: TableName) -> OperatorLog:
         """An operator's log; empty if the operator has not committed anything yet."""

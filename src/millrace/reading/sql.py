@@ -68,6 +68,8 @@ class SqlConnection:
         run = self._connection.execute
         run("SET python_enable_replacements = false")
         run("SET TimeZone = 'UTC'")
+        # It would be in the middle of what a program or a command prints.
+        run("SET enable_progress_bar = false")
         run(f"CREATE SCHEMA {BY_GROUP}")
         for (operator, state), name in sql_names(self._snapshot).items():
             self._define_table(operator, state, name)

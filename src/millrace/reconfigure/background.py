@@ -1,4 +1,4 @@
-"""The two threads beside the epochs: one takes requests, one has key groups followed.
+"""The two threads beside the epochs: one takes requests, one makes executors follow key groups.
 
 Neither ends before the director is closed, whatever a store or the cluster raises.
 """
@@ -10,7 +10,7 @@ from millrace.reconfigure.requests import Requests
 from millrace.repeating import Repeating
 
 POLL_SECONDS = 0.5
-"""How often requests are looked for."""
+"""How often to look for requests."""
 TIDY_EVERY = 600
 """After this number of polls old requests are forgotten."""
 

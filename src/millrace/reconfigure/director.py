@@ -1,4 +1,4 @@
-"""The director: decides before every epoch where each key group is handled, and sees to it.
+"""The director: decides before every epoch where each key group is handled, and makes it happen.
 
 It puts the planner and the strategies to work on live executors, requests from anywhere, and the
 log. Asked at an epoch's boundary, it answers with an assignment per operator. Following in the
@@ -106,7 +106,7 @@ class Director:
     def after_epoch(
         self, epoch: Epoch, seconds: float, rows: Mapping[OperatorName, Float64Array]
     ) -> None:
-        """Take note of a committed epoch: how long it took, and each key group's rows."""
+        """Record a committed epoch: how long it took, and each key group's rows."""
         with self._changed:
             self._version = epoch
             self._placement.add_load(rows)
@@ -367,7 +367,7 @@ class Director:
         return max(0.0, pace - (clock.stopwatch() - started))
 
     def follow_failed(self, error: Exception) -> None:
-        """Take note that a round failed; a move whose rounds keep failing is refused."""
+        """Record that a round failed; a move whose rounds keep failing is refused."""
         reason = str(error).split("\n", 1)[0]
         with self._lock:
             progress = self._current

@@ -78,7 +78,7 @@ class Following:
         self._cold.difference_update(executors)
 
     def add(self, found: Iterable[Followed], progress: Progress | None) -> None:
-        """Take note of a round."""
+        """Record a round."""
         for part in found:
             self.versions.add(part)
             if progress is not None:

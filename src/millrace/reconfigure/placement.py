@@ -137,7 +137,7 @@ class Placement:
             self.drained.discard(str(details["executor"]))
 
     def undo_drain(self, move: Move) -> None:
-        """A drain that is not going to happen leaves its executor as it was."""
+        """A drain that does not happen leaves its executor unchanged."""
         if move.kind == "drain":
             self.drained.discard(str(move.details["executor"]))
 

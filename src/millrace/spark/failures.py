@@ -1,4 +1,4 @@
-"""A shard's error, as the driver's user should meet it.
+"""A shard's error, as the driver's user should see it.
 
 An error in a worker reaches the driver as text inside one of Spark's exceptions. If it is one
 of Millrace's own, it is raised again as what it was, so that a program can catch it by its class.

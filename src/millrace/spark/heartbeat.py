@@ -27,12 +27,12 @@ def with_heartbeat(source: DataFrame) -> DataFrame:
 
 
 def continue_heartbeat(store: Store) -> None:
-    """Let a query's heartbeat continue from where it is, whatever the clock says; before its start.
+    """Before a query starts, let its heartbeat continue from where it is, whatever the clock says.
 
     Spark's rate source counts the seconds since its first start, by the wall clock. If that was set
-    back, a query that is started again would plan a batch that ends before it begins. Spark fails
-    on such a batch, and as it is written down, fails on it ever after. So the source's first start
-    is set back as well, and a batch that was planned so, which nobody can have run, is mended.
+    back, a restarted query would plan a batch that ends before it begins. Spark fails on such a
+    batch, and because the batch is in its log, fails on it at every start. So the source's first
+    start is set back as well, and such a batch, which cannot have run, is repaired.
     """
     batches = spark_logs.planned(store)
     if not batches:
@@ -41,7 +41,7 @@ def continue_heartbeat(store: Store) -> None:
     # The heartbeat is the last of the sources; two lines come before the first one's.
     path = f"{spark_logs.SOURCES}/{len(lines) - 3}/0"
     if store.size(path) is None:
-        # Nothing has beaten yet: the state was moved in from a query without.
+        # Nothing has beaten yet: the state was imported from a query without one.
         return
     reached = _seconds(lines)
     if len(batches) > 1:

@@ -68,7 +68,7 @@ class _Point:
 
 
 class Pipeline:
-    """The paths of a query, put together."""
+    """The paths of a query, combined."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = tuple(paths)
@@ -183,7 +183,7 @@ class _Planning:
                 self.visit(following, step.function(self._input(main)))
 
     def _input(self, rows: DataFrame, step: OperatorStep | None = None) -> DataFrame:
-        """What an operator, or anybody else, gets of rows and of the batch's broadcast rows."""
+        """What an operator, or another reader, gets of rows and of the batch's broadcast rows."""
         mine = () if step is None else step.sides
         if rows is not self.batch or not is_bare(rows) or len(mine) == len(self.sides):
             return input_of(mine, self.sides, rows, self.batch)

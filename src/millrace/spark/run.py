@@ -180,7 +180,7 @@ class Run:
 
     @property
     def problem(self) -> str | None:
-        """What fails beside the epochs, such as taking requests; None if nothing does."""
+        """What fails outside the epochs, such as taking requests; None if nothing does."""
         collecting = self._collector.problem
         found = [self._background.problem, collecting and f"collect: {collecting}"]
         return "; ".join(problem for problem in found if problem) or None

@@ -211,7 +211,7 @@ def _table(reader: Reader, options: Options) -> StateTable:
 
 
 def _ranges(reader: Reader, options: Options, groups: Sequence[int]) -> list[str]:
-    """Key groups in as many parts as wanted; else as the operator has shards."""
+    """Key groups in as many parts as requested; by default, one per shard."""
     snapshot = reader.snapshot
     operator = snapshot.description(options.operator).name
     assignment = snapshot.trail.operator(table_name(operator)).assignment
@@ -227,7 +227,7 @@ class StateReader(DataSourceReader):
         self._options = options
         self._epoch = options.pinned()
         self._keys: pa.Table | None = None
-        """If only some keys are wanted: these."""
+        """The only keys to read; None for all."""
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -275,7 +275,7 @@ def _before(journal: Journal, batch_id: int) -> int:
     if batch_id == 0:
         first = journal.epochs()[:1]
         if first and journal.read(first[0])[0].batch_id is None:
-            # State was moved in before the first batch.
+            # The state was imported before the first batch.
             return int(first[0])
         return 0
     return int(epoch_of_batch(journal, batch_id - 1))
@@ -305,7 +305,7 @@ def _found(
 
 
 def _wanted_keys(filters: Iterable[Filter], table: StateTable) -> pa.Table | None:
-    """The keys that filters leave, if they say so of every key column."""
+    """The keys that filters leave, if every key column has a filter."""
     values: dict[str, list[Any]] = {}
     for given in filters:
         if not isinstance(given, EqualTo | EqualNullSafe | In) or len(given.attribute) != 1:

@@ -154,6 +154,11 @@ def test_queries_that_cannot_run(reader: mr.Reader, query: str, named: str) -> N
     assert reader.sql("select 1 as x").to_pylist() == [{"x": 1}]
 
 
+def test_duckdb_prints_no_progress_bar(reader: mr.Reader) -> None:
+    found = reader.sql("select current_setting('enable_progress_bar') as shown")
+    assert found.to_pylist() == [{"shown": False}]
+
+
 def test_a_warm_reader_follows(tmp_path_factory: pytest.TempPathFactory) -> None:
     rng = random.Random(12)
     stream = Counted(str(tmp_path_factory.mktemp("warm") / "location"))

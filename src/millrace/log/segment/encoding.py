@@ -46,11 +46,11 @@ class SectionData:
     groups: Int64Array
     counts: Int64Array
     rows: RowSource
-    """A record batch, or what gives one for each page."""
+    """A record batch, or an object that returns one for each page."""
 
 
 def segment_path(operator: str, epoch: Epoch, shard: int, attempt: str) -> str:
-    """A name that nothing else uses: a re-run or a speculative task draws another attempt."""
+    """A unique name: a repeated or speculative task has another attempt."""
     return f"{SEGMENTS}/{operator}/{epoch:012d}-{shard:04d}-{attempt}.arrow"
 
 

@@ -37,7 +37,7 @@ def page_is_whole(entry: SegmentEntry, number: int, data: bytes | memoryview) ->
 def with_parts(entry: SegmentEntry, old: bytes, new: bytes) -> bytes | None:
     """A file with the whole pages of an old one, and the rest of a new one of the same layout.
 
-    None if that is not the file which the manifest describes.
+    None if that is not the file that the manifest describes.
     """
     made = bytearray(new)
     for number, (offset, length, _) in enumerate(entry.pages):
@@ -66,7 +66,7 @@ def header_length(page: memoryview) -> int:
 
 
 def column_spans(page: pa.Buffer, schema: pa.Schema) -> list[tuple[int, int]]:
-    """From where to where each column's buffers lie in a page; only its header is looked at."""
+    """The start and end of each column's buffers in a page; reads only the page's header."""
     spans = []
     for column in pa.ipc.read_record_batch(page, schema).columns:
         buffers = [buffer for buffer in column.buffers() if buffer is not None and buffer.size]

@@ -103,7 +103,7 @@ class Segment:
         self._right: set[tuple[int, int]] = set()
         """Parts of pages, the header (0) and columns (from 1), that were verified alone."""
         self.read_bytes = 0
-        """Bytes of pages that were looked at, to verify them."""
+        """Bytes of pages that were read to verify them."""
 
     def page(self, number: int, names: Collection[str] | None = None) -> pa.RecordBatch:
         """One page, verified, zero-copy; fetched if it is not on this machine yet.
@@ -128,7 +128,7 @@ class Segment:
         return pa.ipc.read_record_batch(self._buffer.slice(offset, length), self.schema)
 
     def _check_columns(self, number: int, names: Collection[str]) -> None:
-        """Verify a page's header and some columns, and fetch what is not there."""
+        """Verify a page's header and some columns, and fetch what is missing."""
         offset, length, _ = self.entry.pages[number]
         sums = np.frombuffer(base64.b64decode(self.entry.columns[number]), np.uint32)
         known = (number, 0) in self._right
@@ -172,14 +172,14 @@ class Segment:
             )
 
     def fetch_columns(self, numbers: Iterable[int], names: Collection[str]) -> None:
-        """Have some columns of some pages on this machine."""
+        """Fetch some columns of some pages to this machine."""
         if self._copy is None:
             return
         for number in numbers:
             self.page(number, names)
 
     def check_length(self) -> None:
-        """Raise if the mapped file was cut short: to touch what is gone ends the process (SIGBUS).
+        """Raise if the mapped file was cut short: touching the lost part ends the process (SIGBUS).
 
         A file that was deleted, or replaced by another, is still there for those who have it
         mapped.
