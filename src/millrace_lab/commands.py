@@ -9,7 +9,7 @@ COMMANDS = {
     "bench": ("millrace_lab.bench.cli:bench", "Compare Millrace with Spark and other engines."),
     "demo": (
         "millrace_lab.demo:demo",
-        "Watch a stream be rescaled, lose an executor, and stay right.",
+        "Watch a stream be rescaled, lose an executor, and stay correct.",
     ),
     "soak": (
         "millrace_lab.soak:soak",

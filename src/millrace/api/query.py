@@ -224,7 +224,7 @@ class Query:
         """Open the live page of this query; `url` is where it is, `close()` ends it.
 
         It only reads. Without a token it is for this machine alone: any other `host` needs one.
-        Port 0 takes a free one.
+        Port 0 picks a free one.
         """
         # Executors import this module too, and have no use for a web server.
         from millrace.ui import open_page

@@ -39,7 +39,7 @@ COMMANDS = {
         "millrace.cli.location:repair",
         "Rebuild damaged segments, where older epochs allow it.",
     ),
-    "check": ("millrace.cli.location:check", "Read a whole location; say what is damaged."),
+    "check": ("millrace.cli.location:check", "Verify a whole location and report damage."),
     "ui": ("millrace.cli.ui:ui", "Serve the live page of a location."),
     "diff": ("millrace.cli.state:diff", "Show the keys that differ between two epochs."),
     "get": ("millrace.cli.state:get", "Look up a key in a location's state."),

@@ -28,7 +28,7 @@ SHOWN = 20
 @click.argument("location")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(location: str, as_json: bool) -> None:
-    """Read a whole location and say what is reachable, damaged, or not needed.
+    """Verify a whole location: report what is readable, damaged, or not needed.
 
     The exit code is 1 if something that a retained epoch needs is damaged.
     """
@@ -80,7 +80,7 @@ def described(found: Inspection) -> str:
 @click.command(epilog="Example: millrace gc /data/totals --retain 20 --dry-run")
 @click.argument("location")
 @click.option("--retain", default=100, show_default=True, help="Epochs that stay readable.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def gc(location: str, retain: int, dry_run: bool, as_json: bool) -> None:
     """Forget old epochs, and remove files that no retained epoch needs.
@@ -110,14 +110,14 @@ def _sweep(journal: Journal, retain: int, dry_run: bool) -> dict[str, int]:
 
 @click.command(epilog="Example: millrace repair /data/totals")
 @click.argument("location")
-@click.option("--dry-run", is_flag=True, help="Only say what can be repaired.")
+@click.option("--dry-run", is_flag=True, help="Only show what can be repaired.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def repair(location: str, dry_run: bool, as_json: bool) -> None:
     """Rebuild damaged segments from the epochs before them, where possible.
 
-    A file is replaced only by one that has every checksum of its manifest. Merged rows can be
-    computed again while the epoch before is retained and whole; rows that only the damaged file had
-    cannot. The exit code is 1 if something stays damaged.
+    A file is replaced only by one that matches every checksum in its manifest. Merged rows can be
+    recomputed while the previous epoch is retained and intact; rows that exist only in the damaged
+    file cannot. The exit code is 1 if something stays damaged.
     """
     with explained():
         journal = Journal.open(open_store(location))

@@ -60,8 +60,8 @@ def sql(
 ) -> None:
     """Run a query in DuckDB's SQL on the state.
 
-    `select name, columns from millrace_tables` lists the tables. --limit is for what is shown as a
-    table; files get all rows.
+    `select name, columns from millrace_tables` lists the tables. --limit applies to tables on the
+    screen; files get all rows.
     """
     with explained(), open_location(location, epoch=epoch, as_of=as_of) as reader:
         found = reader.sql(query)
@@ -257,7 +257,7 @@ def _describe(body: dict[str, Any]) -> None:
 @OPERATOR
 @EPOCH
 @AS_OF
-@click.option("--key-groups", help="Only of some key groups, such as 0-15.")
+@click.option("--key-groups", help="Only these key groups, such as 0-15.")
 @LIMIT
 @JSON
 def keys(
@@ -269,7 +269,7 @@ def keys(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List keys."""
+    """List the keys of an operator."""
     with explained(), open_location(location, epoch=epoch, as_of=as_of) as reader:
         names = reader.keys(operator)
         batches, found = [], 0
@@ -305,7 +305,7 @@ def get(
 ) -> None:
     """Look up a key: its VALUES, one for each key column; or several with --key.
 
-    The exit code is 1 if one of them is not there.
+    The exit code is 1 if a key is not found.
     """
     with explained(), open_location(location, epoch=epoch, as_of=as_of) as reader:
         description = reader.snapshot.description(operator)

@@ -27,12 +27,12 @@ Examples:
     type=click.IntRange(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
-    help="0 takes a free one.",
+    help="The port to listen on; 0 picks a free one.",
 )
 @click.option(
     "--token",
     envvar=TOKEN_VARIABLE,
-    help="What clients must send; required if other machines can reach the page. "
+    help="The token that clients must send; required if other machines can reach the page. "
     f"Or set {TOKEN_VARIABLE}.",
 )
 def ui(location: str, host: str, port: int, token: str | None) -> None:

@@ -119,8 +119,8 @@ class Move:
         """Wait until it is done; raises if it was refused, superseded or cancelled."""
         if not self._ended.wait(timeout):
             raise MoveError(
-                f"the {self.kind} {self.id} is still {self.state} after {timeout} seconds. It goes "
-                "on; wait again, or cancel() it."
+                f"the {self.kind} {self.id} is still {self.state} after {timeout} seconds. It "
+                "continues: wait again, or cancel() it."
             )
         if self.state != "done":
             was = "was" if self.state in FINAL else "is"

@@ -47,9 +47,12 @@ class Endpoint:
 @click.command(epilog=EPILOG)
 @click.argument("location")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=8470, show_default=True, help="The HTTP port; 0: any free one.")
+@click.option("--port", default=8470, show_default=True, help="The HTTP port; 0 picks a free one.")
 @click.option(
-    "--flight-port", default=8471, show_default=True, help="The Arrow Flight port; 0: any free one."
+    "--flight-port",
+    default=8471,
+    show_default=True,
+    help="The Arrow Flight port; 0 picks a free one.",
 )
 @click.option("--no-flight", is_flag=True, help="HTTP only.")
 @click.option(
@@ -72,7 +75,7 @@ class Endpoint:
     default=POLL_SECONDS,
     show_default=True,
     type=click.FloatRange(0.001, 60),
-    help="Seconds between two looks for a new epoch.",
+    help="Seconds between checks for a new epoch.",
 )
 def serve(
     location: str,
@@ -88,7 +91,7 @@ def serve(
     """Answer look-ups in a location's state over HTTP and Arrow Flight.
 
     A replica is kept warm by following the log; every answer says which epoch it is from and how
-    stale it can be. Read-only. /docs is a page that describes the HTTP part.
+    stale it can be. Read-only. The page /docs describes the HTTP API.
     """
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key go together.")

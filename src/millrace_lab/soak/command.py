@@ -137,7 +137,7 @@ def soak(
 
     Drivers, executors and Python workers are killed and stopped, at random times and at named
     points; the store fails; its disk fills up and becomes read-only; the clock jumps. At the end
-    all state and all outputs must equal a recomputation in one batch: the exit code says so.
+    all state and all outputs must equal a recomputation in one batch; the exit code is 1 if not.
     """
     if keep is not None and keep.is_dir() and any(keep.iterdir()):
         raise click.UsageError(f"{keep} is not empty; --keep needs a new or empty directory.")

@@ -138,7 +138,7 @@ class PandasFormat:
         if len(kinds) == 1 and len(frames) > 1:
             frames = [pd.concat(frames, ignore_index=True)]
         batches = [self._batch(frame, schema) for frame in frames]
-        arrow = _arrow_schema(schema)
+        arrow = types.arrow_schema(schema)
         table = pa.Table.from_batches(batches, arrow).combine_chunks()
         arrays = [types.conform(column, column.type) for column in table.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=arrow)
@@ -163,7 +163,7 @@ class PandasFormat:
                 f"{dict(zip(frame.columns, map(str, frame.dtypes), strict=True))}, which does not "
                 f"fit the output schema {schema.simpleString()}: {error}"
             ) from error
-        arrow = _arrow_schema(schema)
+        arrow = types.arrow_schema(schema)
         columns = batch.column(0).flatten()
         arrays = [types.conform(c, f.type) for c, f in zip(columns, arrow, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=arrow)
@@ -224,12 +224,3 @@ def _misfit(
                 f"the processor emitted {row!r}, whose {name!r} does not fit {arrow}: {reason}"
             )
     return StateTypeError(f"output column {name!r} does not fit {arrow}: {error}")
-
-
-def _arrow_schema(schema: T.StructType) -> pa.Schema:
-    return pa.schema(
-        [
-            pa.field(f.name, types.arrow_type(f.dataType, f"output column {f.name!r}"))
-            for f in schema.fields
-        ]
-    )

@@ -16,7 +16,7 @@ from millrace_lab.bench.cli._types import Sides, Size, Sizes, Strategies
 
 @click.group()
 def bench() -> None:
-    """Measure Millrace beside Spark and others. Outputs are compared before times.
+    """Compare Millrace with Spark and other engines: first the outputs, then the times.
 
     \b
     Examples:
