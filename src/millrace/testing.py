@@ -175,7 +175,9 @@ class Harness:
         """Move event time forward and run an epoch without rows."""
         us = to_us(to)
         if self._watermark_us is not None and us < self._watermark_us:
-            raise UsageError(f"the watermark is at {from_us(self._watermark_us)} and only rises.")
+            raise UsageError(
+                f"the watermark is at {from_us(self._watermark_us)} and cannot go back."
+            )
         self._watermark_us = us
         return self.send()
 

@@ -63,7 +63,7 @@ PROGRAMS: dict[str, tuple[type[Exception], Attempt, str]] = {
             .key_by("n")
             .aggregate(m=mr.count(), name="t")
         ),
-        "Give each a name of its own",
+        "Give each its own name",
     ),
     "key twice": (errors.DuplicateNameError, lambda s: s.key_by("k", "k"), "names a column twice"),
     "aggregate named as a key": (
@@ -330,7 +330,7 @@ def test_a_damaged_manifest(damage: Damage, epoch: int, harm: str) -> None:
 def test_a_missing_manifest(damage: Damage) -> None:
     location = damage.copy()
     (location / "manifests" / f"{2:012d}.json").unlink()
-    damage.assert_refused(location, errors.CorruptManifestError, "a manifest that is not there")
+    damage.assert_refused(location, errors.CorruptManifestError, "a manifest that is missing")
 
 
 def test_a_lost_last_manifest_does_not_lose_its_batch_silently(damage: Damage) -> None:

@@ -529,7 +529,7 @@ def test_wrong_outputs_are_refused_before_anything_starts(
         UnknownOutputError, match=r"'visits' has no side output 'short'.*'long_ones'"
     ):
         visits.side("short")
-    with pytest.raises(UnknownOutputError, match="takes no row for late"):
+    with pytest.raises(UnknownOutputError, match="does not treat rows as late"):
         visits.late()
     with pytest.raises(UnknownOutputError, match="has no side output 'late rows'"):
         visits.side("late rows")
@@ -539,7 +539,7 @@ def test_wrong_outputs_are_refused_before_anything_starts(
     counts = source.key_by("user").aggregate(name="counts", n=mr.count())
     with pytest.raises(UnknownOutputError, match="it has none"):
         counts.side("long_ones")
-    with pytest.raises(UnknownOutputError, match="'counts' takes no row for late"):
+    with pytest.raises(UnknownOutputError, match="'counts' does not treat rows as late"):
         counts.late()
     sinked = visits.to("noop")
     with pytest.raises(UsageError, match="branches that have a sink"):

@@ -213,7 +213,7 @@ def _declare(
     except Exception as error:
         raise UsageError(
             f"{type(processor).__name__}.init() or close() raised {type(error).__name__}: {error}. "
-            "Both run once on the driver, before the query starts, to see which states there are."
+            "Both run once on the driver, before the query starts, to find the states they declare."
         ) from error
     return handle
 

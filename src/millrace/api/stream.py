@@ -152,8 +152,8 @@ class Stream:
         operator = self._operator("late()")
         if LATE not in operator.side_schemas:
             raise UnknownOutputError(
-                f"operator {operator.name!r} takes no row for late. Only processors over a stream "
-                "with event_time= and watermark= do."
+                f"operator {operator.name!r} does not treat rows as late. Only processors over "
+                "a stream with event_time= and watermark= do."
             )
         return self._beside(operator, LATE)
 
@@ -294,7 +294,7 @@ class KeyedStream:
         for step in self._upstream._steps:
             if isinstance(step, OperatorStep) and step.operator.name == name:
                 raise DuplicateNameError(
-                    f"two operators are called {name!r}. Give each a name of its own: it "
+                    f"two operators are called {name!r}. Give each its own name: it "
                     "identifies the operator's state."
                 )
         return OperatorName(name)
@@ -434,7 +434,7 @@ def _batch_schema(df: object) -> T.StructType:
         raise InitialStateError(f"initial_state= takes a batch DataFrame, not {type(df).__name__}.")
     if df.isStreaming:
         raise InitialStateError(
-            "initial_state= is a stream; it must be a batch DataFrame, such as spark.read gives."
+            "initial_state= is a stream; it must be a batch DataFrame, such as spark.read returns."
         )
     return df.schema
 

@@ -33,9 +33,9 @@ def read_offsets(store: Store, root: str, batch_id: int) -> Files:
     for log in ("offsets", "commits"):
         if f"{log}/{batch_id}" not in files:
             raise MissingOffsetsError(
-                f"{store.url}/{prefix}{log} has no batch {batch_id}, which is the state's: the "
-                "query could not continue there. Choose the last committed epoch, or leave the "
-                "offsets behind with --fresh-source, if its sources are to start over."
+                f"{store.url}/{prefix}{log} has no batch {batch_id}, which the state belongs to, "
+                "so a query could not continue there. Choose the last committed epoch, or leave "
+                "the offsets out with --fresh-source to start the sources over."
             )
     later = [b for b in _batches(files, "commits") if b > batch_id]
     if later:

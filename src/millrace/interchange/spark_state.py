@@ -92,8 +92,8 @@ def aggregate_rows(source: SparkOperator, target: AggregateOperator) -> pa.Table
         if given != names:
             raise SparkStateError(
                 f"'{aggregate}' needs the buffer ({', '.join(names)}), and {source.title} has "
-                f"({', '.join(f.name for f in buffers.fields)}), of which ({', '.join(given)}) is "
-                "its turn. Name the aggregates in the order of Spark's agg(), all of them."
+                f"({', '.join(f.name for f in buffers.fields)}), where ({', '.join(given)}) "
+                "comes next. Give all aggregates, in the order of Spark's agg()."
             )
         parts = [value.getField(f"b{at + i}") for i in range(len(names))]
         columns += _state_columns(aggregate, parts)
@@ -114,7 +114,7 @@ def aggregate_rows(source: SparkOperator, target: AggregateOperator) -> pa.Table
 
 
 def _other_kind(source: SparkOperator, target: str, wanted: str) -> SparkStateError:
-    return SparkStateError(f"{target} can continue {wanted} only, not {source.title}.")
+    return SparkStateError(f"{target} can only continue {wanted}, not {source.title}.")
 
 
 def _keys(df: DataFrame, source: SparkOperator, keys: Sequence[Column]) -> list[SparkColumn]:
@@ -215,7 +215,7 @@ def _variables(
         if read is None:
             raise SparkStateError(
                 f"state {state!r} of operator {target.name!r} is a {declaration.kind}, which Spark "
-                "has none of. Declare a Value, List or Map, or fill it in on_initial_state()."
+                "does not have. Declare a Value, List or Map, or fill it in on_initial_state()."
             )
         options = {"stateVarName": names.get(state, state), "flattenCollectionTypes": "false"}
         try:
@@ -249,7 +249,7 @@ def _entry(value: SparkColumn, given: T.DataType, wanted: T.DataType, where: str
     if given.simpleString() != wanted.simpleString():
         raise SparkStateError(
             f"{where} is of type {given.simpleString()}, and is declared as "
-            f"{wanted.simpleString()}. Declare it as it was."
+            f"{wanted.simpleString()}. Declare it with the same type."
         )
     return F.struct(value.cast(wanted).alias("value"), until.alias("until"))
 
@@ -303,9 +303,9 @@ def _seen(source: SparkOperator, target: Any) -> tuple[DataFrame, Column]:
     values = {name: d for name, d in declared.items() if type(d) is Value}
     if len(values) != 1:
         raise SparkStateError(
-            f"operator {target.name!r} is to continue {source.title}, which remembers keys only. "
-            "Its processor needs one Value: a boolean, or of dropDuplicatesWithinWatermark a long "
-            "or a timestamp, until when the key is remembered."
+            f"operator {target.name!r} should continue {source.title}, which only remembers keys. "
+            "Its processor needs one Value: a boolean or, for dropDuplicatesWithinWatermark, a "
+            "long or a timestamp, the time until which a key is remembered."
         )
     ((state, value),) = values.items()
     df = source.read()
@@ -313,7 +313,7 @@ def _seen(source: SparkOperator, target: Any) -> tuple[DataFrame, Column]:
     if not isinstance(value.type, T.BooleanType):
         if source.name != "dedupeWithinWatermark":
             raise SparkStateError(
-                f"{source.title} remembers only that a key was there: declare state {state!r} as "
+                f"{source.title} remembers only that a key was seen: declare state {state!r} as "
                 "boolean."
             )
         until = F.col("value").getField("expiresAtMicros")

@@ -279,9 +279,9 @@ def _shards(reader: Reader) -> int:
 def _check_offsets(has_offsets: bool, batch_id: int | None, where: str) -> None:
     if not has_offsets and batch_id is not None:
         raise UsageError(
-            f"the state of {where} comes without Spark's offsets, which are there for the last "
-            "epoch only. A query on it would read its sources from the beginning: if that is "
-            "meant, say so with --fresh-source (fresh_source=True)."
+            f"the state of {where} comes without Spark's offsets, which exist for the last "
+            "epoch only. A query on it would read its sources from the beginning; if you want "
+            "that, use --fresh-source (fresh_source=True)."
         )
 
 

@@ -64,8 +64,8 @@ class StateWriter:
         self._journal = Journal.create(store, key_groups)
         if self._journal.head() or self._journal.identity.key_groups != key_groups:
             raise ForeignLocationError(
-                f"{store.url} is a location already, at epoch {self._journal.head()}. State is "
-                "moved into a new location only: choose an empty directory."
+                f"{store.url} is already a location, at epoch {self._journal.head()}. State "
+                "can only be imported into a new location: choose an empty directory."
             )
         self._assignment = Assignment.even(key_groups, shards)
         self._shift = np.uint64(group_shift(key_groups))

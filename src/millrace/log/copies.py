@@ -183,7 +183,7 @@ def scratch(on_disk: bool) -> Iterator[tuple[pa.NativeFile, Callable[[], pa.Buff
             yield sink, mapped
         except OSError as error:
             raise StoreError(
-                f"cannot put a segment together in {_root()}: {error.strerror or error}. Make room "
+                f"cannot assemble a segment in {_root()}: {error.strerror or error}. Make room "
                 f"there, or name another folder in {VARIABLE}."
             ) from error
 

@@ -96,7 +96,7 @@ class Journal:
         manifest, checksum = manifests.decode(self.store.read(path), where)
         if manifest.epoch != epoch or manifest.query != self.identity.query:
             raise CorruptManifestError(
-                f"{where} is whole but is not this location's: it is epoch {manifest.epoch} of "
+                f"{where} is intact but is another manifest: it is epoch {manifest.epoch} of "
                 f"query {manifest.query}; this is query {self.identity.query}. Restore the file "
                 "from a backup of this location."
             )
@@ -144,7 +144,7 @@ class Journal:
                 trail.advance(manifest, checksum)
         except MissingFileError as error:
             raise CorruptManifestError(
-                f"epoch {epoch} of {self.store.url} needs a manifest that is not there: {error}. "
+                f"epoch {epoch} of {self.store.url} needs a manifest that is missing: {error}. "
                 "Restore it from a backup, or open another epoch."
             ) from error
         return trail

@@ -47,7 +47,7 @@ def epoch_of_batch(journal: Journal, batch_id: int) -> Epoch:
     first = journal.read(epochs[0])[0].batch_id if epochs else None
     last = journal.read(epochs[-1])[0].batch_id if epochs else None
     raise UnknownEpochError(
-        f"batch {batch_id} of {journal.store.url} is not there: batches {first} to {last} are "
+        f"batch {batch_id} of {journal.store.url} is not available: batches {first} to {last} are "
         "retained."
     )
 

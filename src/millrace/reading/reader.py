@@ -383,7 +383,7 @@ def _release(lease: Holder) -> None:
         lease.release()
     except (StoreError, LocationError) as error:
         # Nobody is left to inform, and the lease expires soon.
-        _log.info("a lease on epoch %s was not given back: %s", lease.epoch, error)
+        _log.info("a lease on epoch %s was not released: %s", lease.epoch, error)
 
 
 def open_location(

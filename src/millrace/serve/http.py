@@ -124,7 +124,7 @@ class App:
         elif path == "/openapi.json":
             _check_method(scope, "GET")
             return openapi.document(self._lookups.operators(), self._token is not None)
-        raise Refusal(404, f"there is nothing at {path}; see /docs for what there is.")
+        raise Refusal(404, f"there is nothing at {path}; see /docs for the available paths.")
 
     def _check_allowed(self, scope: Scope) -> None:
         headers = dict(scope["headers"])

@@ -98,7 +98,7 @@ class Pipeline:
             operator = point.step.operator
             if operator.name in self.outputs:
                 raise DuplicateNameError(
-                    f"two operators are called {operator.name!r}. Give each a name of its own: it "
+                    f"two operators are called {operator.name!r}. Give each its own name: it "
                     "identifies the operator's state. If they are meant to be one, keep its stream "
                     "in a variable and build both branches from it."
                 )

@@ -175,7 +175,7 @@ class StateSource(DataSource):
         options = Options.parse(self.options)
         if not options.change_feed:
             raise UsageError(
-                "a stream of a state is one of its changes: add .option('readChangeFeed', 'true')."
+                "a state can only be streamed as changes: add .option('readChangeFeed', 'true')."
             )
         return ChangeReader(options)
 

@@ -97,6 +97,6 @@ def _listen(host: str, port: int) -> socket.socket:
         raise PageError(f"cannot serve the page on {host!r}: {error}. Check the name.") from error
     except (OSError, OverflowError) as error:
         raise PageError(
-            f"cannot serve the page on {host} port {port}: {error}. Choose another port; 0 takes a "
+            f"cannot serve the page on {host} port {port}: {error}. Choose another port; 0 picks a "
             "free one."
         ) from error

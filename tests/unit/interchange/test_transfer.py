@@ -139,7 +139,7 @@ def test_further_sources_have_not_begun() -> None:
 def test_refusals(counting: Counting, tmp_path: Path) -> None:
     with pytest.raises(NotAnExportError, match="neither a location nor an export"):
         import_state(str(tmp_path / "nothing"), str(tmp_path / "new"))
-    with pytest.raises(ForeignLocationError, match="is a location already"):
+    with pytest.raises(ForeignLocationError, match="is already a location"):
         import_state(counting.url, counting.url)
     with pytest.raises(UnknownEpochError):
         export(counting.url, str(tmp_path / "out"), epoch=9)

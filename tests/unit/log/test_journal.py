@@ -171,7 +171,7 @@ def test_a_broken_chain_is_noticed(root: Path, tmp_path: Path, location: Locatio
     path = root / manifest_path(Epoch(4))
     whole = path.read_bytes()
     path.unlink()
-    with pytest.raises(CorruptManifestError, match=r"needs a manifest that is not there.*4\.json"):
+    with pytest.raises(CorruptManifestError, match=r"needs a manifest that is missing.*4\.json"):
         location.journal.trail(Epoch(5))
     assert location.journal.trail(Epoch(3)).epoch == 3
     # A manifest that is whole, and this query's, but has another parent.

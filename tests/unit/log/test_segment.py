@@ -149,7 +149,7 @@ def test_no_space_for_a_large_one_is_an_error_that_says_where(
 ) -> None:
     with Path("/dev/full").open("wb", 0) as full:
         monkeypatch.setattr(copies_module, "_nameless", lambda: full)
-        with pytest.raises(StoreError, match=r"put a segment together.*No space left.*CACHE_DIR"):
+        with pytest.raises(StoreError, match=r"assemble a segment.*No space left.*CACHE_DIR"):
             encoded(spilled)
 
 

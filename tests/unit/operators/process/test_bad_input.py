@@ -454,7 +454,7 @@ def test_a_processor_that_cannot_be_copied() -> None:
 def test_the_watermark_only_rises() -> None:
     tested = harness(Rig(None))
     tested.advance_watermark(NOON)
-    with pytest.raises(UsageError, match="only rises"):
+    with pytest.raises(UsageError, match="cannot go back"):
         tested.advance_watermark(NOON - mr.seconds(1))
 
 
