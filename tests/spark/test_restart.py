@@ -53,7 +53,7 @@ def test_another_parallelism(
         assert progress["operators"]["totals"]["shards"] == parallelism
         identities.add(query.id)
     assert len(identities) == 1
-    told = [m for m in caplog.messages if "parallelism= says so" in m]
+    told = [m for m in caplog.messages if "the program sets parallelism=" in m]
     for message, (was, now) in zip(told, ((2, 4), (4, 1)), strict=True):
         assert f"should have had {was} shards" in message
         assert f"continues with {now}," in message

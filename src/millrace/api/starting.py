@@ -78,8 +78,8 @@ def start_query(
     for path in pipeline.paths:
         path.sink.open(spark, journal.identity.query, path.schema)
     run = Run(spark, journal, pipeline, assignments, options, _BatchTimes(spark))
-    # With every trigger, although a run that ends by itself could do without: Spark refuses to go
-    # on from a checkpoint with another number of sources.
+    # With every trigger, although a run that ends by itself does not need it: Spark refuses to
+    # continue from a checkpoint with another number of sources.
     beats = any(op.runs_without_rows for op in pipeline.operators)
     source = unite(source, pipeline.sides)
     if beats:

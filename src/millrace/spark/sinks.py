@@ -31,6 +31,7 @@ class Sink(Protocol):
 
     def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
         """Check, once and before the query starts, that the sink can be written to."""
+        return
 
     def write(self, df: DataFrame, batch_id: int) -> None:
         """Write a batch, once however often this is called with its id."""
@@ -41,17 +42,14 @@ def run(df: DataFrame) -> None:
     rows_of(df).count()
 
 
-class Noop:
+class Noop(Sink):
     """Drops the output; the state is what counts."""
-
-    def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
-        pass
 
     def write(self, df: DataFrame, batch_id: int) -> None:
         run(df)
 
 
-class ForEachBatch:
+class ForEachBatch(Sink):
     """Hands the batch to a function, at least once, with its batch id."""
 
     def __init__(self, function: BatchFunction) -> None:
@@ -60,9 +58,6 @@ class ForEachBatch:
                 f"for_each_batch() takes a function of (df, batch_id), not {function!r}."
             )
         self._function = function
-
-    def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
-        pass
 
     def write(self, df: DataFrame, batch_id: int) -> None:
         df.persist(StorageLevel.MEMORY_AND_DISK)
@@ -74,15 +69,12 @@ class ForEachBatch:
             df.unpersist()
 
 
-class Console:
+class Console(Sink):
     """Prints each batch."""
 
     def __init__(self, rows: int = 20, truncate: bool = True) -> None:
         self._rows = rows
         self._truncate = truncate
-
-    def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
-        pass
 
     def write(self, df: DataFrame, batch_id: int) -> None:
         table = df.toArrow()
