@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
+import signal
 import threading
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests import processes
 from tests.faults import driver
 from tests.faults.lives import EPOCHS, Case, Truth
 from tests.spark import support
@@ -18,6 +21,8 @@ from tests.waiting import DEADLINE, until
 import millrace as mr
 from millrace.errors import FencedError
 from millrace.log import Journal, open_store
+from millrace.spark import run as run_module
+from millrace_lab.processes import send
 
 
 def runs(location: Path) -> list[str]:
@@ -26,6 +31,13 @@ def runs(location: Path) -> list[str]:
     return [journal.read(epoch)[0].run for epoch in journal.epochs()]
 
 
+@pytest.fixture
+def fenced_at_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that begin in this process do not look for others beside their epochs."""
+    monkeypatch.setattr(run_module, "FENCE_SECONDS", 2 * DEADLINE)
+
+
+@pytest.mark.usefixtures("fenced_at_commit")
 def test_the_slower_driver_is_fenced(spark: SparkSession, truth: Truth, tmp_path: Path) -> None:
     """One driver hangs in its sink while another, elsewhere, takes the location over."""
     case = Case(spark, truth, tmp_path, "function")
@@ -92,6 +104,7 @@ def test_a_second_start_in_one_session_takes_over(
         assert len(runs(case.location)) == len(case.assert_adds_up())
 
 
+@pytest.mark.usefixtures("fenced_at_commit")
 def test_a_fenced_driver_adds_nothing_to_the_file_sink(
     spark: SparkSession, truth: Truth, tmp_path: Path
 ) -> None:
@@ -140,3 +153,33 @@ def test_whom_spark_fences_learns_who_won(spark: SparkSession, tmp_path: Path) -
         query.process_all_available()
     assert isinstance(query.exception(), FencedError)
     assert not query.is_active
+
+
+def test_a_zombie_without_new_rows_ends_by_itself(
+    spark: SparkSession, truth: Truth, tmp_path: Path
+) -> None:
+    """It sleeps, its successor commits, and nothing ever makes it try to commit again."""
+    case = Case(spark, truth, tmp_path, "parquet")
+    zombie = processes.start(
+        "tests.faults.idle_driver",
+        truth.folder.path,
+        case.location,
+        case.path,
+        log=tmp_path / "zombie",
+    )
+    until(lambda: case.committed() == 1 or zombie.process.poll() is not None, "an epoch")
+    # Spark's commit comes after the manifest; the successor would else run the batch again.
+    commits = case.location / "spark" / "commits" / "0"
+    until(lambda: commits.exists() or zombie.process.poll() is not None, "Spark's commit")
+    members = [zombie.process.pid, *zombie.others()]
+    send(members, signal.SIGSTOP)
+    case.finish_here()
+    case.assert_exact()
+    send(members, signal.SIGCONT)
+    assert zombie.wait() == 0, zombie.output()
+    first, winner, _ = runs(case.location)
+    assert first != winner
+    said = rf"FencedError epoch 3 of .*/location was committed by run {winner} "
+    assert re.search(said, zombie.output()), zombie.output()
+    zombie.assert_nobody_survives()
+    case.assert_exact()

@@ -177,6 +177,8 @@ class Query:
                     query.processAllAvailable()
                 # A restart ends the waiting, too; what it stopped is left to the next query.
                 if query is self._run.settled_query():
+                    # Spark says nothing about a query that was stopped because it was fenced.
+                    self._raise_failure()
                     return
                 query = self.spark_query
         except StreamingQueryException as error:
@@ -202,10 +204,13 @@ class Query:
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait for the query to end, at most `timeout` seconds; True if it has ended."""
         try:
-            return self._run.await_end(timeout)
+            ended = self._run.await_end(timeout)
         except StreamingQueryException as error:
             self._raise_failure(error)
             return True
+        if ended:
+            self._raise_failure()
+        return ended
 
     def stop(self, timeout: float = 60.0) -> None:
         """Stop between epochs. What is committed stays; the query can be started again.

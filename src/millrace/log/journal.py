@@ -249,16 +249,10 @@ class Journal:
         try:
             winner, winner_checksum = self.read(epoch)
         except MissingFileError:
-            winner_name = "another run, whose manifest is no longer retained"
-        else:
-            if winner_checksum == checksum:
-                return
-            winner_name = f"run {winner.run} (batch {winner.batch_id})"
-        raise FencedError(
-            f"epoch {epoch} of {self.store.url} was committed by {winner_name}; this run, {run}, "
-            "has lost the location and stops. Nothing is lost: only one query may run on a "
-            "location, so stop one of the two."
-        ) from error
+            name = "another run, whose manifest is no longer retained"
+            raise _fenced(self.store.url, epoch, name, run) from error
+        if winner_checksum != checksum:
+            raise fenced_by(self.store.url, winner, run) from error
 
     def _check_lateness(self, epoch: Epoch, checksum: str, run: str) -> None:
         """Raise if the epoch that was just created had been committed and collected before.
@@ -290,3 +284,15 @@ class Journal:
             f"has committed up to epoch {head}, and this run, {run}, has lost the location and "
             "stops. Nothing is lost: only one query may run on a location, so stop one of the two."
         )
+
+
+def fenced_by(url: str, winner: Manifest, run: str) -> FencedError:
+    """The error of a run that has lost a location to the run of a manifest."""
+    return _fenced(url, winner.epoch, f"run {winner.run} (batch {winner.batch_id})", run)
+
+
+def _fenced(url: str, epoch: Epoch, winner: str, run: str) -> FencedError:
+    return FencedError(
+        f"epoch {epoch} of {url} was committed by {winner}; this run, {run}, has lost the location "
+        "and stops. Nothing is lost: only one query may run on a location, so stop one of the two."
+    )

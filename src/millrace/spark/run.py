@@ -3,7 +3,8 @@
 It owns the journal, the director and the threads beside the epochs, and it starts and stops Spark's
 query. A rescale by `restart` stops that query and starts another within the same run.
 
-Invariant: once `stop` was called, no batch is begun and Spark's query is not started again.
+Invariant: once `stop` was called, or the location was lost to another run, no batch is begun and
+Spark's query is not started again.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from millrace.ids import Epoch, OperatorName
 from millrace.keygroups import Assignment
 from millrace.log import Journal, Trail
 from millrace.log.collector import Collector
+from millrace.log.fence import Fence
 from millrace.reconfigure.background import Background
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.director import Director
 from millrace.reconfigure.requests import Requests
+from millrace.repeating import Repeating
 from millrace.spark.epoch import BatchTimes, EpochRunner
 from millrace.spark.executors import SparkCluster
 from millrace.spark.failures import unwrapped
@@ -41,6 +44,9 @@ STOP_MS = 10_000
 
 RESTART_SECONDS = 60.0
 """How long a restart waits for the epoch that is running."""
+
+FENCE_SECONDS = 10.0
+"""How often a run that does not commit looks whether another one does."""
 
 INTERRUPTIONS = (
     "java.lang.InterruptedException",
@@ -98,11 +104,15 @@ class Run:
             run_id=self.id,
         )
         self._collector = Collector(journal, options.retain_epochs)
+        self._fence = Fence(journal, self.id)
+        self._fence_thread = Repeating("fence", self._watch_fence)
         self._epoch_lock = threading.Lock()
         """Held while an epoch runs."""
         self._switch_lock = threading.Lock()
         """Held while Spark's query is being stopped or started."""
         self._stopped = threading.Event()
+        self._lost = threading.Event()
+        """Set when another run was seen to have the location."""
         self._halting = threading.Event()
         """Set while Spark's query is being stopped for a restart."""
         self._launch: Callable[[], StreamingQuery] | None = None
@@ -114,6 +124,7 @@ class Run:
         self._spark_query = launch()
         self._background.start()
         self._collector.start()
+        self._fence_thread.start()
 
     @property
     def spark_query(self) -> StreamingQuery:
@@ -181,13 +192,18 @@ class Run:
     @property
     def problem(self) -> str | None:
         """What fails outside the epochs, such as taking requests; None if nothing does."""
-        collecting = self._collector.problem
-        found = [self._background.problem, collecting and f"collect: {collecting}"]
-        return "; ".join(problem for problem in found if problem) or None
+        named = {"collect": self._collector.problem, "fence": self._fence_thread.problem}
+        found = [self._background.problem or ""]
+        found += [f"{name}: {problem}" for name, problem in named.items() if problem]
+        return "; ".join(filter(None, found)) or None
+
+    def _is_over(self) -> bool:
+        """Whether no batch may begin any more."""
+        return self._stopped.is_set() or self._lost.is_set()
 
     def _is_halting(self) -> bool:
         """Whether Spark's query is being stopped, for good or for a restart."""
-        return self._stopped.is_set() or self._halting.is_set()
+        return self._is_over() or self._halting.is_set()
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """What Spark calls for every micro-batch."""
@@ -217,13 +233,33 @@ class Run:
         hooks.reach(hooks.BEFORE_COMMIT, report.epoch)
 
     def _fail(self, error: BaseException) -> None:
-        self.failure = error
+        # What comes after the first is its consequence.
+        self.failure = self.failure or error
         self.director.close()
+
+    def _watch_fence(self) -> float | None:
+        if self._stopped.is_set() or (self.failure is not None and not self._lost.is_set()):
+            return None
+        try:
+            self._fence.check(self.trail.epoch, has_committed=bool(self.reports))
+        except FencedError as error:
+            # A run that has ended in peace, such as one of all that is available, loses nothing.
+            if self.is_active:
+                self._lose(error)
+            return None
+        return FENCE_SECONDS
+
+    def _lose(self, error: FencedError) -> None:
+        """End although no epoch fails: one that is running is interrupted, it cannot commit."""
+        self._fail(error)
+        self._lost.set()
+        with self._switch_lock:
+            self.spark_query.stop()
 
     def _restart(self) -> None:
         """Stop between epochs and start again, with the assignments that were asked for."""
         with self._switch_lock:
-            if self._stopped.is_set() or not self.director.restarting.is_set():
+            if self._is_over() or not self.director.restarting.is_set():
                 return
             self._halting.set()
             try:
@@ -233,7 +269,7 @@ class Run:
                 # The next query's first batch may come before its start returns.
                 self._halting.clear()
                 # A stop that came meanwhile waits for the lock, and must find nothing running.
-                if not self._stopped.is_set():
+                if not self._is_over():
                     assert self._launch is not None
                     self._spark_query = self._launch()
             except BaseException as error:
@@ -249,6 +285,7 @@ class Run:
             self._halt(timeout)
         self._background.close()
         self._collector.close()
+        self._fence_thread.close()
 
     def _halt(self, timeout: float) -> None:
         idle = self._epoch_lock.acquire(timeout=timeout)

@@ -7,8 +7,10 @@ FOLDER/lives/LIFE.json says how; FOLDER/lives/LIFE.end.json is how it ended, unl
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,6 +72,8 @@ def main() -> None:
     folder, life = Path(sys.argv[1]), sys.argv[2]
     # If the supervisor dies, this dies too, and with it the JVM and the executors.
     die_with_parent()
+    # The supervisor asks a driver that hangs where it is; a JVM answers SIGQUIT by itself.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     crashes.register_driver()
     orders = Orders.read(folder / "lives" / f"{life}.json")
     end = {"error": "", "text": ""}

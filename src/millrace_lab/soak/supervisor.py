@@ -42,6 +42,8 @@ ZOMBIE_EPOCHS = 2
 """A stopped driver is woken up after this many epochs of its replacement."""
 ZOMBIE_SECONDS = 120.0
 """By then a zombie must have noticed."""
+DUMP_SECONDS = 3.0
+"""For a process to write where its threads are."""
 _WINNER = re.compile(r"was committed by run (\w+)|run (\w+) has committed")
 
 
@@ -70,6 +72,14 @@ class Driver:
 
     def send(self, number: signal.Signals) -> None:
         processes.send(self.members(), number)
+
+    def dump_threads(self) -> None:
+        """Have the driver and its JVM write into their log where each of their threads is."""
+        processes.send([self.process.pid], signal.SIGUSR1)
+        children = processes.descendants(self.process.pid)
+        jvms = [pid for pid in children if "SparkSubmit" in processes.command_line(pid)]
+        processes.send(jvms, signal.SIGQUIT)
+        clock.sleep(DUMP_SECONDS)
 
     def kill(self) -> None:
         """Everything of it."""
@@ -213,6 +223,8 @@ class Supervisor:
             self._start()
         if now - self._advanced > STALL_SECONDS:
             self._advanced = now
+            if self._driver is not None:
+                self._driver.dump_threads()
             tail = self._log_tail(self._driver) if self._driver else ""
             self._problem(f"no epoch for {STALL_SECONDS:.0f} s after {self.tally.epoch}: {tail}")
             if self._driver is not None:
@@ -396,6 +408,7 @@ class Supervisor:
         if driver.process.poll() is None:
             if clock.stopwatch() - zombie.woken < ZOMBIE_SECONDS:
                 return
+            driver.dump_threads()
             self._problem(f"zombie {driver.life} has not noticed: {self._log_tail(driver)}")
         self._zombies.remove(zombie)
         end = self._end_of(driver) or {"error": "", "text": ""}

@@ -1,4 +1,4 @@
-"""A run between two queries of Spark's, while a restart stops one and starts the next."""
+"""A run between two queries of Spark's, and one that loses its location."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from millrace.spark.run import Run
+from millrace.errors import FencedError
+from millrace.spark.run import FENCE_SECONDS, Run
 
 
 class SparkQuery:
@@ -17,7 +18,12 @@ class SparkQuery:
     def __init__(self) -> None:
         self.isActive = True
         self.waited: list[int] = []
+        self.stops = 0
         self._jsq = SimpleNamespace(awaitTermination=self._await)
+
+    def stop(self) -> None:
+        self.stops += 1
+        self.isActive = False
 
     def _await(self, ms: int) -> bool:
         self.waited.append(ms)
@@ -29,9 +35,12 @@ def a_run() -> tuple[Run, SparkQuery]:
     run._spark_query = query = SparkQuery()
     run._switch_lock = threading.Lock()
     run._stopped = threading.Event()
+    run._lost = threading.Event()
     run._halting = threading.Event()
     run.failure = None
-    run.director = SimpleNamespace(restarting=threading.Event())
+    run.reports = []
+    run._runner = SimpleNamespace(trail=SimpleNamespace(epoch=3))
+    run.director = SimpleNamespace(restarting=threading.Event(), close=lambda: None)
     return run, query
 
 
@@ -82,3 +91,50 @@ def test_the_end_of_a_query_that_is_restarted_is_not_the_end_of_the_run() -> Non
     assert ended == [True]
     assert run.settled_query() is following
     assert following.waited == []
+
+
+def fenced(version: int, has_committed: bool) -> None:
+    raise FencedError("epoch 4 was committed by run x")
+
+
+def test_a_run_that_has_lost_its_location_stops_sparks_query() -> None:
+    run, query = a_run()
+    any_run: Any = run
+    any_run._fence = SimpleNamespace(check=lambda version, has_committed: None)
+    assert run._watch_fence() == FENCE_SECONDS
+    assert run.is_active
+    any_run._fence.check = fenced
+    assert run._watch_fence() is None
+    assert query.stops == 1
+    assert not run.is_active
+    assert isinstance(run.reason(), FencedError)
+    # What the interrupted epoch raises is a consequence, not the reason.
+    run._fail(ValueError("interrupted"))
+    assert isinstance(run.reason(), FencedError)
+    assert run._is_halting()
+
+
+def test_stopping_is_tried_again_until_it_succeeds() -> None:
+    run, query = a_run()
+    any_run: Any = run
+    any_run._fence = SimpleNamespace(check=fenced)
+    stop = query.stop
+
+    def fail() -> None:
+        raise OSError("the gateway does not answer")
+
+    query.stop = fail  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="gateway"):
+        run._watch_fence()
+    query.stop = stop  # type: ignore[method-assign]
+    assert run._watch_fence() is None
+    assert query.stops == 1
+
+
+def test_a_run_that_ended_before_another_began_has_lost_nothing() -> None:
+    run, query = a_run()
+    any_run: Any = run
+    any_run._fence = SimpleNamespace(check=fenced)
+    query.isActive = False
+    assert run._watch_fence() is None
+    assert run.failure is None
