@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.faults import driver
 
-from millrace.errors import MillraceError
+from millrace.errors import FencedError, MillraceError
 from millrace.spark import run
 
 
@@ -27,8 +27,8 @@ def main() -> None:
         query.await_termination()
     except MillraceError as error:
         print(type(error).__name__, error, flush=True)
-        assert not query.is_active
-        assert query.exception() is error
+    assert not query.is_active
+    assert isinstance(query.exception(), FencedError)
     query.stop()
     spark.stop()
 

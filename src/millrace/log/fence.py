@@ -1,8 +1,8 @@
 """Whether a run has lost its location to another one: a look beside the epochs.
 
-A run that commits learns it from the manifest that is there already. One that has nothing to commit
-(no new rows, a cluster without executors, a trigger that waits for a clock which was set back) would
-never learn it, so it looks from time to time.
+A run that commits learns it from the manifest that is there already. One that has nothing to
+commit (no new rows, a cluster without executors, a trigger that waits for a clock which was set
+back) would never learn it, so it looks from time to time.
 
 Invariant: a run that may still commit the next epoch is never fenced. While a run commits, nothing
 is looked at: its own commits are the check.
@@ -10,12 +10,11 @@ is looked at: its own commits are the check.
 
 from __future__ import annotations
 
-from millrace.errors import FencedError
 from millrace.ids import Epoch
 from millrace.log.journal import Journal, fenced_by
 
 TAKEN_OVER = 2
-"""Before its first commit, a run has lost when others have committed this many epochs since it began.
+"""Before its first commit, a run has lost when others have committed so many epochs since it began.
 
 One is not enough: a predecessor may still commit the epoch that it is in, and the new run goes on
 from there. To commit a second one, it must have written the batch that the new run needs into

@@ -355,6 +355,9 @@ def with_soak(page: str, result: Mapping[str, Any]) -> str:
     counts = [("epochs", result["epochs"]), ("rows", result["rows"])]
     counts += [("drivers started again", result["restarts"])]
     for heading, part in SOAK_PARTS.items():
+        # Results from before there was something beside the query lack that part.
+        if part not in result:
+            continue
         counts += [(f"**{heading}**", sum(result[part].values())), *result[part].items()]
     counts += [(f"**{name}**", len(result[name])) for name in ("problems", "mismatches")]
     made = [
@@ -370,6 +373,7 @@ SOAK_PARTS = {
     "disturbances": "disturbances",
     "how drivers ended": "ends",
     "what Spark did": "spark",
+    "beside the query": "beside",
     "rows compared": "compared",
 }
 

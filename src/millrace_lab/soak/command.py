@@ -22,8 +22,10 @@ from millrace_lab.bench import Result
 from millrace_lab.soak import clocks
 from millrace_lab.soak import schedule as s
 from millrace_lab.soak.disk import Disk
+from millrace_lab.soak.lives import Tally
 from millrace_lab.soak.oracle import Verdict, check
-from millrace_lab.soak.supervisor import Interrupted, Supervisor, Tally
+from millrace_lab.soak.supervisor import Interrupted, Supervisor
+from millrace_lab.soak.workload import CHOSEN_KEYS
 
 EVERY_SECONDS = 30.0
 """Without a terminal, a line of progress this often."""
@@ -74,6 +76,7 @@ class Wanted:
     seed: int
     executors: int
     only: tuple[str, ...]
+    chosen_keys: bool = CHOSEN_KEYS
 
     @property
     def command(self) -> str:
@@ -84,6 +87,8 @@ class Wanted:
         else:
             words.append(f"--disturbances {self.disturbances}")
         words += [f"--seed {self.seed}", f"--executors {self.executors}"]
+        if self.chosen_keys != CHOSEN_KEYS:
+            words.append("--chosen-keys" if self.chosen_keys else "--plain-keys")
         return " ".join([*words, *(f"--only '{kind}'" for kind in self.only)])
 
 
@@ -123,6 +128,12 @@ Examples:
     multiple=True,
     help="Only these kinds of disturbance.",
 )
+@click.option(
+    "--chosen-keys/--plain-keys",
+    default=CHOSEN_KEYS,
+    show_default=True,
+    help="Count texts that somebody chose to collide under weak fingerprints.",
+)
 def soak(
     minutes: float,
     disturbances: int | None,
@@ -132,12 +143,15 @@ def soak(
     verbose: bool,
     keep: Path | None,
     only: tuple[str, ...],
+    chosen_keys: bool,
 ) -> None:
     """Kill, stop, starve and confuse a query, then compare it with a batch run.
 
     Drivers, executors and Python workers are killed and stopped, at random times and at named
-    points; the store fails; its disk fills up and becomes read-only; the clock jumps. At the end
-    all state and all outputs must equal a recomputation in one batch; the exit code is 1 if not.
+    points; the store fails and is out of reach; its disk fills up and becomes read-only; the clock
+    jumps. Beside it a reader and a client of `millrace serve` compare what they see, epoch by
+    epoch. At the end all state and all outputs must equal a recomputation in one batch; the exit
+    code is 1 if not.
     """
     if keep is not None and keep.is_dir() and any(keep.iterdir()):
         raise click.UsageError(f"{keep} is not empty; --keep needs a new or empty directory.")
@@ -147,7 +161,7 @@ def soak(
     disk = Disk(folder / "disk")
     try:
         with explained(), interrupts_set(interrupted):
-            wanted = Wanted(minutes, disturbances, seed, executors, only)
+            wanted = Wanted(minutes, disturbances, seed, executors, only, chosen_keys)
             result = _run(console, folder, disk, wanted, verbose, interrupted)
         if result is None:
             click.echo("interrupted; nothing is left running")
@@ -204,6 +218,7 @@ def _run(
             s.Schedule(wanted.seed, kinds, wanted.executors),
             wanted.executors,
             clock_,
+            wanted.chosen_keys,
             display.say,
             interrupted.is_set,
         )
@@ -212,8 +227,9 @@ def _run(
         except Interrupted:
             return None
     console.print("comparing all state and outputs with a batch run ...", highlight=False)
-    verdict = check(supervisor.location, supervisor.sinks)
-    return _result(wanted, left_out, began, supervisor.tally, verdict)
+    verdict = check(supervisor.location, supervisor.sinks, wanted.chosen_keys)
+    verdict.mismatches += supervisor.beside.mismatches()
+    return _result(wanted, left_out, began, supervisor.tally, verdict, supervisor.beside.counts())
 
 
 def _result(
@@ -222,6 +238,7 @@ def _result(
     began: float,
     tally: Tally,
     verdict: Verdict,
+    beside: dict[str, int],
 ) -> dict[str, Any]:
     result = Result("soak")
     result.figure("seconds", clock.stopwatch() - began)
@@ -230,6 +247,7 @@ def _result(
     result.figure("restarts", tally.restarts)
     result.figure("disturbances", sum(tally.acts.values()))
     result.figure("rows compared", sum(verdict.compared.values()))
+    result.figure("seconds of the slowest zombie", tally.slowest_zombie)
     result.at_most("mismatches", len(verdict.mismatches), 0)
     result.at_most("problems", len(tally.problems), 0)
     result.compare("a batch run", not verdict.mismatches)
@@ -245,6 +263,8 @@ def _result(
         "disturbances": dict(sorted(tally.acts.items())),
         "ends": dict(sorted(tally.ends.items())),
         "spark": dict(sorted(tally.spark.items())),
+        "beside": beside,
+        "chosen_keys": wanted.chosen_keys,
         "left_out": left_out,
         "compared": verdict.compared,
         "problems": tally.problems,
@@ -262,6 +282,7 @@ def _show(console: Console, result: dict[str, Any]) -> None:
         ("disturbances", "disturbances"),
         ("how drivers ended", "ends"),
         ("what Spark did", "spark"),
+        ("beside the query", "beside"),
         ("rows compared", "compared"),
     ):
         table.add_section()

@@ -32,6 +32,7 @@ class Orders:
     """None: as it was."""
     speculation: bool
     standby: int
+    chosen_keys: bool
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
@@ -97,7 +98,7 @@ def _live(folder: Path, life: str, orders: Orders, master: str) -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     disk = folder / "disk"
-    query = workload.build(spark, disk / "sinks").start(
+    query = workload.build(spark, disk / "sinks", orders.chosen_keys).start(
         str(disk / "location"),
         parallelism=orders.parallelism,
         key_groups=workload.KEY_GROUPS,

@@ -25,6 +25,9 @@ DISK_FULL = "disk full"
 READ_ONLY = "store read-only"
 CLOCK_JUMP = "clock jump"
 RESCALE = "rescale"
+OUTAGE = "store out of reach"
+COLLECTION = "millrace gc by hand"
+SERVE_KILLED = "serve killed"
 
 WEIGHTS = {
     EXECUTOR_KILLED: 4,
@@ -38,6 +41,9 @@ WEIGHTS = {
     READ_ONLY: 2,
     CLOCK_JUMP: 3,
     RESCALE: 4,
+    OUTAGE: 2,
+    COLLECTION: 4,
+    SERVE_KILLED: 2,
 }
 """Every kind of act, and how often it comes relative to the others."""
 

@@ -7,6 +7,7 @@ it has lost, and say to whom.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,36 +15,40 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from millrace import clock
-from millrace.errors import MillraceError
+from millrace.errors import MillraceError, MissingFileError
 from millrace.ids import Epoch
 from millrace.log import Journal, open_store
 from millrace.reconfigure.requests import Requests
 from millrace_lab import processes
-from millrace_lab.faults import crashes, faulty
+from millrace_lab.faults import crashes, faulty, outage
 from millrace_lab.soak import events
 from millrace_lab.soak import schedule as s
+from millrace_lab.soak.beside import Beside
 from millrace_lab.soak.clocks import JumpingClock
+from millrace_lab.soak.cluster import die_with_parent
 from millrace_lab.soak.disk import Disk
 from millrace_lab.soak.driver import Orders
+from millrace_lab.soak.lives import Driver, Tally, Zombie
+from millrace_lab.soak.witness import OUTAGE
 
 POLL_SECONDS = 0.2
 FRUITLESS_LIVES = 10
 """The soak gives up after this many drivers in a row that end without an epoch."""
-STALL_SECONDS = 300.0
-"""Without an epoch for this long, something hangs."""
+STALL_SECONDS = 900.0
+"""Without an epoch for this long since a driver was started, something hangs."""
 ZOMBIE_EPOCHS = 2
 """A stopped driver is woken up after this many epochs of its replacement."""
-ZOMBIE_SECONDS = 120.0
-"""By then a zombie must have noticed."""
-DUMP_SECONDS = 3.0
-"""For a process to write where its threads are."""
+ZOMBIE_SECONDS = 600.0
+"""By then a zombie must have noticed, however busy the machine is."""
+COLLECT_SECONDS = 600.0
+"""By then a collection by hand has ended."""
+LONG_OUTAGE = 7.5
+"""How much longer than other acts the longer outages of the store last: up to a minute."""
 _WINNER = re.compile(r"was committed by run (\w+)|run (\w+) has committed")
 
 
@@ -53,67 +58,6 @@ class SoakFailedError(MillraceError):
 
 class Interrupted(Exception):
     """Somebody pressed Ctrl-C."""
-
-
-@dataclass(eq=False)
-class Driver:
-    """A driver's process, the head of a process session that holds its whole Spark."""
-
-    life: str
-    process: subprocess.Popen[bytes]
-    crash: str
-    is_disturbed: bool
-    """It has a store that fails, or a point to die at."""
-    was_killed: bool = False
-    """By the supervisor."""
-
-    def members(self) -> list[int]:
-        return processes.members(self.process.pid)
-
-    def send(self, number: signal.Signals) -> None:
-        processes.send(self.members(), number)
-
-    def dump_threads(self) -> None:
-        """Have the driver and its JVM write into their log where each of their threads is."""
-        processes.send([self.process.pid], signal.SIGUSR1)
-        children = processes.descendants(self.process.pid)
-        jvms = [pid for pid in children if "SparkSubmit" in processes.command_line(pid)]
-        processes.send(jvms, signal.SIGQUIT)
-        clock.sleep(DUMP_SECONDS)
-
-    def kill(self) -> None:
-        """Everything of it."""
-        self.was_killed = self.was_killed or self.process.poll() is None
-        processes.end_session(self.process.pid)
-        self.process.wait()
-
-
-@dataclass
-class Zombie:
-    """A stopped driver."""
-
-    driver: Driver
-    wake_at: int
-    """The epoch after which it is woken up."""
-    woken: float | None = None
-
-
-@dataclass
-class Tally:
-    """What has happened so far."""
-
-    epoch: int = 0
-    lives: int = 0
-    acts: Counter[str] = field(default_factory=Counter)
-    ends: Counter[str] = field(default_factory=Counter)
-    """How drivers ended."""
-    spark: Counter[str] = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)
-    """What must not happen: hangs, zombies that are not fenced, errors nobody planned."""
-
-    @property
-    def restarts(self) -> int:
-        return max(0, self.lives - 1)
 
 
 Say = Callable[[str], None]
@@ -129,6 +73,7 @@ class Supervisor:
         plan: s.Schedule,
         executors: int,
         clocks: JumpingClock | None,
+        chosen_keys: bool,
         say: Say,
         is_interrupted: Callable[[], bool],
     ) -> None:
@@ -140,6 +85,8 @@ class Supervisor:
         self._plan = plan
         self._executors = executors
         self._clocks = clocks
+        self._chosen_keys = chosen_keys
+        self._outage = folder / OUTAGE
         self._say = say
         self._is_interrupted = is_interrupted
         self._driver: Driver | None = None
@@ -153,9 +100,12 @@ class Supervisor:
         """From here on drivers live without faults."""
         self._advanced = clock.stopwatch()
         self._is_closed = False
-        """The disk is full or read-only: a driver could not start."""
+        """The disk is full or read-only, or the store out of reach: a driver could not start."""
         for name in ("lives", "logs", "marks", "events", "tmp"):
             (folder / name).mkdir(exist_ok=True)
+        self.beside = Beside(
+            folder, self.location, self._environment(), chosen_keys, say, self._problem
+        )
 
     def run(
         self, seconds: float, disturbances: int | None, progress: Callable[[Tally], None]
@@ -183,6 +133,8 @@ class Supervisor:
         if self._driver is not None:
             self._driver.kill()
             self._driver = None
+        self.beside.close()
+        outage.end(self._outage)
         self._disk.restore()
 
     def _watch(
@@ -221,6 +173,8 @@ class Supervisor:
             self._driver = None
         if self._driver is None and not self._is_closed:
             self._start()
+        if self.tally.epoch:
+            self.beside.tend(self._is_closed)
         if now - self._advanced > STALL_SECONDS:
             self._advanced = now
             if self._driver is not None:
@@ -239,7 +193,9 @@ class Supervisor:
             self.tally.epoch = epoch
             self._fruitless = 0
             self._advanced = clock.stopwatch()
-            self._runs.add(journal.read(Epoch(epoch))[0].run)
+            # A collection by hand may have been faster than this look.
+            with contextlib.suppress(MissingFileError):
+                self._runs.add(journal.read(Epoch(epoch))[0].run)
 
     def _start(self) -> None:
         life = self._plan.life()
@@ -251,17 +207,10 @@ class Supervisor:
             parallelism=self._executors if first else None,
             speculation=life.speculation,
             standby=life.standby,
+            chosen_keys=self._chosen_keys,
         )
         orders.write(self._folder / "lives" / f"{name}.json")
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in (crashes.VARIABLE, faulty.VARIABLE)
-        }
-        # Executors would take whatever Python is on the path.
-        environment.setdefault("PYSPARK_PYTHON", sys.executable)
-        # A killed process leaves its temporary files behind.
-        environment["TMPDIR"] = str(self._folder / "tmp")
+        environment = self._environment()
         crash = ""
         if not self._is_ending:
             if life.faults:
@@ -269,8 +218,6 @@ class Supervisor:
             if life.crash:
                 crash = life.crash.format(epoch=self.tally.epoch + life.crash_after)
                 environment |= crashes.environment(crash, self._folder / "marks")
-        if self._clocks is not None:
-            environment.update(self._clocks.environment())
         with (self._folder / "logs" / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "millrace_lab.soak.driver", str(self._folder), name],
@@ -280,9 +227,26 @@ class Supervisor:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self._advanced = clock.stopwatch()
         self._driver = Driver(name, process, crash, bool(crash) or faulty.VARIABLE in environment)
         details = [f"faults {life.faults}" if environment.get(faulty.VARIABLE) else "", crash]
         self._say(f"driver {name} starts {' '.join(filter(None, details))}".rstrip())
+
+    def _environment(self) -> dict[str, str]:
+        """Of every process that has to do with the location."""
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in (crashes.VARIABLE, faulty.VARIABLE)
+        }
+        # Executors would take whatever Python is on the path.
+        environment.setdefault("PYSPARK_PYTHON", sys.executable)
+        # A killed process leaves its temporary files behind.
+        environment["TMPDIR"] = str(self._folder / "tmp")
+        environment |= outage.environment(self._outage)
+        if self._clocks is not None:
+            environment |= self._clocks.environment()
+        return environment
 
     def _record_end(self, driver: Driver) -> None:
         """Count how a driver ended; errors that nothing explains are problems."""
@@ -410,6 +374,8 @@ class Supervisor:
                 return
             driver.dump_threads()
             self._problem(f"zombie {driver.life} has not noticed: {self._log_tail(driver)}")
+        seconds = clock.stopwatch() - zombie.woken
+        self.tally.slowest_zombie = max(self.tally.slowest_zombie, seconds)
         self._zombies.remove(zombie)
         end = self._end_of(driver) or {"error": "", "text": ""}
         named = _WINNER.search(end["text"])
@@ -417,7 +383,7 @@ class Supervisor:
             self._problem(f"zombie {driver.life} names a run that never committed: {end['text']}")
         how = end["error"] + (" that names the winner" if named else "")
         self.tally.ends[f"zombie: {how or 'killed'}"] += 1
-        self._say(f"zombie {driver.life} ended: {how} {end['text'][:300]}")
+        self._say(f"zombie {driver.life} ended after {seconds:.0f} s: {how} {end['text'][:300]}")
         driver.kill()
         self._count_events(driver)
 
@@ -436,6 +402,47 @@ class Supervisor:
             self._disk.restore()
             self._is_closed = False
         return f"for {act.seconds:.0f} s"
+
+    def _cut_off(self, act: s.Act, _: object, progress: Callable[[Tally], None]) -> str:
+        """Every operation of the store raises, in the driver, its workers, readers and serve."""
+        kind = list(outage.KINDS)[int(act.share * 100) % len(outage.KINDS)]
+        seconds = act.seconds * (LONG_OUTAGE if act.share < 0.3 else 1)
+        self._is_closed = True
+        outage.begin(self._outage, kind)
+        try:
+            self._watch(seconds, progress)
+        finally:
+            outage.end(self._outage)
+            self._is_closed = False
+        return f"for {seconds:.0f} s ({outage.KINDS[kind].__name__})"
+
+    def _collect(self, act: s.Act, _: object, progress: Callable[[Tally], None]) -> str:
+        """The command, as an administrator would give it."""
+        retain = 3 + int(act.share * 20)
+        command = [sys.executable, "-m", "millrace.cli", "gc", str(self.location)]
+        log = self._folder / "logs" / "gc.log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [*command, "--retain", str(retain)],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                preexec_fn=die_with_parent,
+            )
+        until = clock.stopwatch() + COLLECT_SECONDS
+        while process.poll() is None and clock.stopwatch() < until:
+            self._watch(POLL_SECONDS, progress)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        said = log.read_text(errors="replace").strip()
+        if process.returncode:
+            self._problem(f"millrace gc ended with {process.returncode}: {said[-1500:]}")
+        return f"--retain {retain}: {said[-200:]}"
+
+    def _kill_serve(self, _: s.Act, __: object, ___: object) -> str:
+        return "and started again" if self.beside.kill_serve() else ""
 
     def _jump(self, act: s.Act, _: object, __: object) -> str:
         assert self._clocks is not None
@@ -459,6 +466,9 @@ class Supervisor:
         s.READ_ONLY: _protect_disk,
         s.CLOCK_JUMP: _jump,
         s.RESCALE: _rescale,
+        s.OUTAGE: _cut_off,
+        s.COLLECTION: _collect,
+        s.SERVE_KILLED: _kill_serve,
     }
 
     def _finish(self, progress: Callable[[Tally], None]) -> None:
@@ -484,3 +494,12 @@ class Supervisor:
             clock.sleep(POLL_SECONDS)
         self._record_end(last)
         self._driver = None
+        self.beside.finish(self.tally.epoch, lambda: self._tend_beside(progress))
+        self.tally.problems += self.beside.problems()
+
+    def _tend_beside(self, progress: Callable[[Tally], None]) -> None:
+        if self._is_interrupted():
+            raise Interrupted
+        self.beside.tend(False)
+        progress(self.tally)
+        clock.sleep(POLL_SECONDS)

@@ -1,9 +1,10 @@
-"""The query of a soak: aggregates, every kind of keyed state, timers, TTL, a chain, three sinks.
+"""The query of a soak: aggregates, every kind of keyed state, timers, TTL, a chain, four sinks.
 
     rows -> totals (aggregate) -------------------------------------> files
          -> visits (processor: value, set, list, map, timers, TTL) -> function, by batch id
                  -> closed (side output) ---------------------------> function, by batch id
                           -> windows (aggregate) -----------------> (state only)
+         -> names (aggregate by text) ----------------------------> (state only)
 
 Every row is a function of its number, and a batch is `ROWS` numbers in a row, so any number of
 batches can be computed again at once. A tenth of the rows repeat an id of three batches before.
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
+from millrace_lab.soak.chosen_keys import LENGTH, colliding_pairs
 
 ROWS = 2000
 KEYS = 499
@@ -46,7 +48,25 @@ ID = (
 KEY = f"(case when {ID} % 8 = 0 then 0 else 1 + ({ID} * 2654435761 % 4294967296) % {KEYS} end)"
 """SQL that Spark and DuckDB read alike. One key has an eighth of all rows."""
 
-TOTALS, VISITS, WINDOWS = "totals", "visits", "windows"
+TOTALS, VISITS, WINDOWS, NAMES = "totals", "visits", "windows", "names"
+
+CHOSEN_KEYS = False
+"""Whether the texts that `names` counts collide under the fingerprints of format version 1."""
+PAIRS = 8
+
+
+def names(chosen: bool) -> list[str]:
+    """Texts of 64 characters; if they are chosen, each two in a row collide."""
+    if chosen:
+        return [text for pair in colliding_pairs(PAIRS) for text in pair]
+    return [f"{number:0{LENGTH}d}" for number in range(2 * PAIRS)]
+
+
+def name_sql(chosen: bool) -> str:
+    """SQL that Spark and DuckDB read alike. Of the two texts of a pair, one comes more often."""
+    texts = names(chosen)
+    cases = " ".join(f"when {number} then '{text}'" for number, text in enumerate(texts))
+    return f"(case value % {len(texts) + 1} {cases} else '{texts[0]}' end)"
 
 
 class Visits(mr.Processor):
@@ -96,7 +116,7 @@ class WriteByBatchId:
         temporary.replace(self._path / f"{batch_id:09d}.parquet")
 
 
-def build(spark: SparkSession, sinks: Path) -> mr.StreamWriter:
+def build(spark: SparkSession, sinks: Path, chosen_keys: bool = CHOSEN_KEYS) -> mr.StreamWriter:
     """The query over Spark's own source of numbers."""
     numbers = (
         spark.readStream.format("rate-micro-batch")
@@ -107,6 +127,7 @@ def build(spark: SparkSession, sinks: Path) -> mr.StreamWriter:
     rows = numbers.selectExpr(
         f"{KEY} as k",
         f"{ID} as id",
+        f"{name_sql(chosen_keys)} as name",
         "value",
         f"timestamp_millis({BASE_S}000 + value * {MS_PER_ROW}) as at",
     )
@@ -116,8 +137,10 @@ def build(spark: SparkSession, sinks: Path) -> mr.StreamWriter:
     visits = keyed.process(Visits(), "k long, distinct long, burst long", name=VISITS)
     closed = visits.side("closed")
     windows = closed.key_by("k").aggregate(name=WINDOWS, windows=mr.count(), n=mr.sum("n"))
+    texts = stream.key_by("name").aggregate(name=NAMES, n=mr.count(), total=mr.sum("value"))
     return totals.to("parquet", path=str(sinks / TOTALS)).also(
         visits.for_each_batch(WriteByBatchId(sinks / VISITS)),
         closed.for_each_batch(WriteByBatchId(sinks / "closed")),
         windows.to("noop"),
+        texts.to("noop"),
     )
