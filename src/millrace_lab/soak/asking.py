@@ -64,12 +64,10 @@ class Expected:
         with duckdb.connect(":memory:") as db:
             # Spark's batch 0 made epoch 1.
             create_input(db, epoch, self._chosen_keys)
-            totals = db.execute(TOTALS).to_arrow_table().to_pylist()
-            names = db.execute(NAMES).to_arrow_table().to_pylist()
-        return {
-            w.TOTALS: {row["k"]: row for row in totals},
-            w.NAMES: {row["name"]: row for row in names},
-        }
+            return {
+                w.TOTALS: {row["k"]: row for row in _rows(db, TOTALS)},
+                w.NAMES: {row["name"]: row for row in _rows(db, NAMES)},
+            }
 
 
 class Asking:
@@ -180,6 +178,13 @@ class Asking:
                 report.mismatches.append(
                     f"serve at epoch {epoch}, {operator} of {wanted_key!r}: {row}, not {wanted}"
                 )
+
+
+def _rows(db: duckdb.DuckDBPyConnection, sql: str) -> Iterator[Row]:
+    db.execute(sql)
+    names = [column[0] for column in db.description or ()]
+    for values in db.fetchall():
+        yield dict(zip(names, values, strict=True))
 
 
 def _got(

@@ -13,7 +13,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ class Report:
 
     def write(self, path: Path) -> None:
         temporary = path.with_name(f".{path.name}")
-        temporary.write_text(json.dumps(asdict(self)))
+        temporary.write_text(json.dumps(vars(self)))
         temporary.replace(path)
 
     @staticmethod
