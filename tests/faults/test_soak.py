@@ -21,6 +21,9 @@ KINDS = (
     schedule.EXECUTOR_KILLED,
     schedule.DRIVER_STOPPED,
     schedule.DISK_FULL,
+    schedule.OUTAGE,
+    schedule.COLLECTION,
+    schedule.SERVE_KILLED,
 )
 
 
@@ -74,6 +77,8 @@ def equal_in_the_end(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     assert result["mismatches"] == []
     assert result["problems"] == []
     assert min(result["compared"].values()) > 0, result["compared"]
+    assert result["beside"]["reading: epochs compared"] > 0
+    assert result["beside"]["asking: look-ups compared"] > 0
     # Nothing stays behind.
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("millrace")] == []
     return result

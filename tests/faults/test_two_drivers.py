@@ -184,3 +184,26 @@ def test_a_zombie_without_new_rows_ends_by_itself(
     assert re.search(said, zombie.output()), zombie.output()
     zombie.assert_nobody_survives()
     case.assert_exact()
+
+
+@pytest.mark.stress
+def test_an_epoch_that_hangs_does_not_keep_a_fenced_driver(
+    spark: SparkSession, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tasks never end, as when they wait for executors, so it never gets to its commit."""
+    monkeypatch.setattr(run_module, "FENCE_SECONDS", 0.5)
+    case = Case(spark, truth, tmp_path, "parquet")
+    hang = driver.HangInSecond(tmp_path)
+    sinked = driver.build(spark, truth.folder.path, "parquet", case.path, hang)
+    slow = sinked.start(str(case.location), parallelism=2)
+    try:
+        until(lambda: hang.writing.exists() or not slow.is_active, "writing the second batch")
+        program = case.start()
+        assert program.wait() == 0, program.output()
+        with pytest.raises(FencedError, match=r"was committed by run"):
+            slow.await_termination()
+        assert not slow.is_active
+    finally:
+        hang.resume.touch()
+        slow.stop()
+    case.assert_exact()

@@ -177,8 +177,7 @@ class Query:
                     query.processAllAvailable()
                 # A restart ends the waiting, too; what it stopped is left to the next query.
                 if query is self._run.settled_query():
-                    # Spark says nothing about a query that was stopped because it was fenced.
-                    self._raise_failure()
+                    self._raise_loss()
                     return
                 query = self.spark_query
         except StreamingQueryException as error:
@@ -209,7 +208,7 @@ class Query:
             self._raise_failure(error)
             return True
         if ended:
-            self._raise_failure()
+            self._raise_loss()
         return ended
 
     def stop(self, timeout: float = 60.0) -> None:
@@ -253,6 +252,11 @@ class Query:
     def recent_progress(self, after: int = 0) -> list[dict[str, Any]]:
         """The figures of up to a thousand recent epochs, oldest first; only those after `after`."""
         return [asdict(report) for report in self._run.reports if report.epoch > after]
+
+    def _raise_loss(self) -> None:
+        """Spark says nothing about a query that was stopped because its location was lost."""
+        if not self.is_stopping:
+            self._raise_failure()
 
     def _raise_failure(self, error: StreamingQueryException | None = None) -> None:
         reason = self._run.reason(error)
