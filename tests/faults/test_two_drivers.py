@@ -104,15 +104,20 @@ def test_a_second_start_in_one_session_takes_over(
         assert len(runs(case.location)) == len(case.assert_adds_up())
 
 
+def hanging(spark: SparkSession, case: Case, folder: Path) -> tuple[mr.Query, driver.HangInSecond]:
+    """A query whose tasks hang in its second batch."""
+    hang = driver.HangInSecond(folder)
+    sinked = driver.build(spark, case.truth.folder.path, "parquet", case.path, hang)
+    return sinked.start(str(case.location), parallelism=2), hang
+
+
 @pytest.mark.usefixtures("fenced_at_commit")
 def test_a_fenced_driver_adds_nothing_to_the_file_sink(
     spark: SparkSession, truth: Truth, tmp_path: Path
 ) -> None:
     """It has looked for the batch, found nothing, and is still writing when the other is done."""
     case = Case(spark, truth, tmp_path, "parquet")
-    hang = driver.HangInSecond(tmp_path)
-    sinked = driver.build(spark, truth.folder.path, "parquet", case.path, hang)
-    slow = sinked.start(str(case.location), parallelism=2)
+    slow, hang = hanging(spark, case, tmp_path)
     try:
         until(lambda: hang.writing.exists() or not slow.is_active, "writing the second batch")
         assert slow.is_active, slow.exception()
@@ -193,9 +198,7 @@ def test_an_epoch_that_hangs_does_not_keep_a_fenced_driver(
     """Its tasks never end, as when they wait for executors, so it never gets to its commit."""
     monkeypatch.setattr(run_module, "FENCE_SECONDS", 0.5)
     case = Case(spark, truth, tmp_path, "parquet")
-    hang = driver.HangInSecond(tmp_path)
-    sinked = driver.build(spark, truth.folder.path, "parquet", case.path, hang)
-    slow = sinked.start(str(case.location), parallelism=2)
+    slow, hang = hanging(spark, case, tmp_path)
     try:
         until(lambda: hang.writing.exists() or not slow.is_active, "writing the second batch")
         program = case.start()

@@ -60,7 +60,8 @@ class Reading:
         try:
             self._look(report)
         except Exception:
-            self._close()
+            # Begin anew; a reader that stays where it is must live through this.
+            self._reader = None
             raise
 
     def _look(self, report: Report) -> None:
@@ -152,11 +153,6 @@ class Reading:
                 f"{RENEWED_SECONDS:.0f} s"
             )
             held.bad_since = now
-
-    def _close(self) -> None:
-        """Begin anew; what is not given back lapses."""
-        self._reader = None
-        self._held = None
 
 
 def _found(rows: pa.Table) -> pa.Table:
