@@ -77,8 +77,8 @@ def equal_in_the_end(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     assert result["mismatches"] == []
     assert result["problems"] == []
     assert min(result["compared"].values()) > 0, result["compared"]
-    assert result["beside"]["reading: epochs compared"] > 0
-    assert result["beside"]["asking: look-ups compared"] > 0
+    assert result["beside"]["reader: epochs compared"] > 0
+    assert result["beside"]["client: look-ups compared"] > 0
     # Nothing stays behind.
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("millrace")] == []
     return result

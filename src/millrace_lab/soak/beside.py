@@ -21,6 +21,8 @@ from millrace_lab.soak.cluster import die_with_parent
 from millrace_lab.soak.witness import Report
 
 READING, ASKING = "reading", "asking"
+LABELS = {READING: "reader", ASKING: "client"}
+"""What the figures call them."""
 WITNESS_SECONDS = 900.0
 """By then a witness has seen the last epoch, however busy the machine is."""
 END_SECONDS = 120.0
@@ -148,25 +150,25 @@ class Beside:
     def problems(self) -> list[str]:
         """What witnesses met that must not happen."""
         reports = self._reports()
-        return [f"{role}: {text}" for role, found in reports for text in found.problems]
+        return [f"{who}: {text}" for who, found in reports for text in found.problems]
 
     def mismatches(self) -> list[str]:
         reports = self._reports()
-        return [f"{role}: {text}" for role, found in reports for text in found.mismatches]
+        return [f"{who}: {text}" for who, found in reports for text in found.mismatches]
 
     def counts(self) -> dict[str, int]:
         """What was done beside the query, by whom and what."""
         found: Counter[str] = Counter()
-        for role, report in self._reports():
-            found += Counter({f"{role}: {what}": n for what, n in report.counts.items()})
-        for name, number in self.starts.items():
-            found[f"{name}: started"] = number
+        for who, report in self._reports():
+            found += Counter({f"{who}: {what}": n for what, n in report.counts.items()})
+        for role, number in self.starts.items():
+            found[f"{LABELS.get(role, role)}: started"] = number
         return dict(sorted(found.items()))
 
     def _reports(self) -> list[tuple[str, Report]]:
-        """Of every witness that there was."""
+        """Of every witness that there was, with what it is called."""
         paths = sorted((self._folder / "witnesses").glob("[!.]*-*.json"))
-        return [(path.stem.partition("-")[0], Report.read(path)) for path in paths]
+        return [(LABELS[path.stem.partition("-")[0]], Report.read(path)) for path in paths]
 
     def _report(self, role: str) -> Report:
         return Report.read(self._folder / "witnesses" / f"{self._name(role)}.json")

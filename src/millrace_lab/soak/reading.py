@@ -91,7 +91,7 @@ class Reading:
         texts = w.names(self._chosen_keys)
         check.compare("look-ups of texts", NAMES, _found(reader.get(texts, w.NAMES)))
         check.compare(
-            "rows of SQL",
+            "results of SQL",
             f"select count(*) as keys, sum(n)::bigint as n, sum(total)::bigint as total "
             f"from ({TOTALS})",
             reader.sql(
@@ -162,7 +162,7 @@ def _found(rows: pa.Table) -> pa.Table:
 def _note(report: Report, check: Comparison, epoch: int) -> None:
     report.counts["epochs compared"] += 1
     for what, rows in check.compared.items():
-        report.counts[f"rows: {what}"] += rows
+        report.counts[f"rows compared: {what}"] += rows
     report.mismatches += [f"at epoch {epoch}, {text}" for text in check.mismatches]
 
 

@@ -22,7 +22,7 @@ from millrace.errors import MissingFileError, StoreError, UnknownEpochError
 from millrace_lab.faults.outage import ClientFault
 from millrace_lab.soak.cluster import die_with_parent
 
-PAUSE_SECONDS = 0.5
+PAUSE_SECONDS = 1.0
 """Between two rounds: the query needs the machine, too."""
 
 OUTAGE = "outage"
