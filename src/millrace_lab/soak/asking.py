@@ -19,7 +19,7 @@ from pyarrow import flight
 
 from millrace import clock
 from millrace_lab.soak import workload as w
-from millrace_lab.soak.state_check import NAMES, TOTALS, create_input
+from millrace_lab.soak.state_check import create_input, names_after, totals_after
 from millrace_lab.soak.witness import OUTAGE, Report, Round, run
 
 ANSWER_SECONDS = 120.0
@@ -65,8 +65,8 @@ class Expected:
             # Spark's batch 0 made epoch 1.
             create_input(db, epoch, self._chosen_keys)
             return {
-                w.TOTALS: {row["k"]: row for row in _rows(db, TOTALS)},
-                w.NAMES: {row["name"]: row for row in _rows(db, NAMES)},
+                w.TOTALS: {row["k"]: row for row in _rows(db, totals_after())},
+                w.NAMES: {row["name"]: row for row in _rows(db, names_after())},
             }
 
 

@@ -15,16 +15,16 @@ import pyarrow as pa
 
 import millrace as mr
 from millrace import clock
+from millrace.errors import UnknownEpochError
 from millrace.log import open_store
 from millrace.log.leases import leases
 from millrace_lab.soak import workload as w
 from millrace_lab.soak.state_check import (
-    NAMES,
-    TOTALS,
     Comparison,
     batches_of,
     check_state,
-    create_input,
+    names_after,
+    totals_after,
 )
 from millrace_lab.soak.witness import Report, Round, run
 
@@ -77,52 +77,47 @@ class Reading:
                 check = Comparison(db)
                 self._compare(check, reader)
                 _note(report, check, epoch)
-            report.epoch = epoch
-        for missed in range(max(before + 1, epoch - BEHIND), epoch):
-            self._compare_older(report, missed)
+                report.epoch = epoch
+                for older in range(max(before, 1, epoch - BEHIND), epoch):
+                    self._compare_older(report, Comparison(db), older)
         self._look_at_held(report, epoch)
 
     def _compare(self, check: Comparison, reader: mr.Reader) -> None:
         check_state(check, reader, self._chosen_keys)
         keys = [*range(0, w.KEYS + 20, 7)]
         found = reader.get(keys, w.TOTALS)
-        wanted = f"from ({TOTALS}) where k in {tuple(keys)}"
+        wanted = f"from ({totals_after()}) where k in {tuple(keys)}"
         check.compare("look-ups", wanted, _found(found))
         texts = w.names(self._chosen_keys)
-        check.compare("look-ups of texts", NAMES, _found(reader.get(texts, w.NAMES)))
+        check.compare("look-ups of texts", names_after(), _found(reader.get(texts, w.NAMES)))
         check.compare(
             "results of SQL",
             f"select count(*) as keys, sum(n)::bigint as n, sum(total)::bigint as total "
-            f"from ({TOTALS})",
+            f"from ({totals_after()})",
             reader.sql(
                 "select count(*) as keys, sum(n)::bigint as n, sum(total)::bigint as total "
                 "from totals"
             ),
         )
 
-    def _compare_older(self, report: Report, epoch: int) -> None:
-        """An epoch that the reader has passed; it may have been collected."""
-        with duckdb.connect(":memory:") as db:
-            check = Comparison(db)
-            try:
-                with mr.open(self._location, epoch=epoch) as older:
-                    create_input(db, batches_of(older), self._chosen_keys)
-                    check.compare("state of totals", TOTALS, older.to_arrow(w.TOTALS))
-                    check.compare("state of names", NAMES, older.to_arrow(w.NAMES))
-                self._compare_changes(check, epoch)
-            finally:
-                _note(report, check, epoch)
-
-    def _compare_changes(self, check: Comparison, since: int) -> None:
+    def _compare_older(self, report: Report, check: Comparison, epoch: int) -> None:
+        """An epoch that the reader has passed, and what has changed since; it may be gone."""
         assert self._reader is not None
-        found = self._reader.changes(since, operator=w.TOTALS).drop_columns(["_change"])
-        create_input(check.db, batches_of(self._reader), self._chosen_keys)
-        check.compare(
-            "changes",
-            "select k, count(*) as n, sum(value)::bigint as total, max(id) as top, "
-            f"max(batch) + 1 as _epoch from input group by k having max(batch) >= {since}",
-            found,
-        )
+        try:
+            with mr.open(self._location, epoch=epoch) as older:
+                batches = batches_of(older)
+                check.compare("older totals", totals_after(batches), older.to_arrow(w.TOTALS))
+                check.compare("older names", names_after(batches), older.to_arrow(w.NAMES))
+            check.compare(
+                "changes",
+                "select k, count(*) as n, sum(value)::bigint as total, max(id) as top, "
+                f"max(batch) + 1 as _epoch from input group by k having max(batch) >= {epoch}",
+                self._reader.changes(epoch, operator=w.TOTALS).drop_columns(["_change"]),
+            )
+        except UnknownEpochError:
+            report.counts["epochs that were collected before they were opened"] += 1
+        finally:
+            _note(report, check, epoch)
 
     def _look_at_held(self, report: Report, epoch: int) -> None:
         if self._held is None:
@@ -160,7 +155,7 @@ def _found(rows: pa.Table) -> pa.Table:
 
 
 def _note(report: Report, check: Comparison, epoch: int) -> None:
-    report.counts["epochs compared"] += 1
+    report.counts["epochs compared"] += bool(check.compared)
     for what, rows in check.compared.items():
         report.counts[f"rows compared: {what}"] += rows
     report.mismatches += [f"at epoch {epoch}, {text}" for text in check.mismatches]

@@ -13,7 +13,7 @@ from millrace.errors import CorruptManifestError, CorruptSegmentError, MissingFi
 from millrace_lab.faults.outage import ClientFault
 from millrace_lab.soak import workload as w
 from millrace_lab.soak.asking import Asking, Expected
-from millrace_lab.soak.state_check import TOTALS, Comparison, create_input
+from millrace_lab.soak.state_check import Comparison, create_input, totals_after
 from millrace_lab.soak.witness import Report, begin, is_planned
 
 
@@ -63,14 +63,14 @@ def test_a_wrong_row_and_a_missing_one_are_found() -> None:
     with duckdb.connect(":memory:") as db:
         create_input(db, 2, chosen_keys=True)
         check = Comparison(db)
-        right = db.execute(TOTALS).to_arrow_table()
+        right = db.execute(totals_after()).to_arrow_table()
         assert right is not None
-        check.compare("totals", TOTALS, right)
+        check.compare("totals", totals_after(), right)
         assert check.mismatches == []
         assert check.compared["totals"] == right.num_rows > 0
-        check.compare("totals", TOTALS, right.slice(1))
+        check.compare("totals", totals_after(), right.slice(1))
         wrong = right.set_column(1, "n", pa.array([7] * right.num_rows, pa.int64()))
-        check.compare("totals", TOTALS, wrong)
+        check.compare("totals", totals_after(), wrong)
     assert ["is missing" in text for text in check.mismatches] == [True, True, False]
 
 
