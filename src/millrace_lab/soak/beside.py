@@ -65,7 +65,7 @@ class Beside:
         for role in (READING, ASKING):
             process = self._witnesses.get(role)
             if process is not None and process.poll() is not None:
-                self._problem(f"{role} ended: {self._log_tail(self._name(role))}")
+                self._problem(f"{LABELS[role]} ended: {self._log_tail(self._name(role))}")
             if process is None or process.poll() is not None:
                 self.starts[role] += 1
                 module = f"millrace_lab.soak.{role}"
@@ -120,7 +120,8 @@ class Beside:
             late = [role for role in late if self._report(role).epoch < epoch]
         for role in late:
             seen = self._report(role).epoch
-            self._problem(f"{role} is at epoch {seen}, not {epoch}: {self._log_tail(role)}")
+            tail = self._log_tail(self._name(role))
+            self._problem(f"{LABELS[role]} is at epoch {seen}, not {epoch}: {tail}")
         self._end(late)
 
     def _end(self, late: list[str]) -> None:
