@@ -177,6 +177,7 @@ class Query:
                     query.processAllAvailable()
                 # A restart ends the waiting, too; what it stopped is left to the next query.
                 if query is self._run.settled_query():
+                    self._raise_failure()
                     return
                 query = self.spark_query
         except StreamingQueryException as error:
@@ -200,12 +201,18 @@ class Query:
             raise error
 
     def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait for the query to end, at most `timeout` seconds; True if it has ended."""
+        """Wait for the query to end, at most `timeout` seconds; True if it has ended.
+
+        Raises what the query raised.
+        """
         try:
-            return self._run.await_end(timeout)
+            ended = self._run.await_end(timeout)
         except StreamingQueryException as error:
             self._raise_failure(error)
             return True
+        if ended:
+            self._raise_failure()
+        return ended
 
     def stop(self, timeout: float = 60.0) -> None:
         """Stop between epochs. What is committed stays; the query can be started again.

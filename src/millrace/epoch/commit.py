@@ -32,6 +32,8 @@ class Times:
     watermark_us: int | None
     late_us: int | None
     """The watermark of the previous epoch: Spark's stateful operators compare late rows with it."""
+    checksum: str = ""
+    """That of the version's manifest, which tells it from one of the same number that was lost."""
 
     @staticmethod
     def after(trail: Trail, processing_us: int, watermark_us: int | None) -> Times:
@@ -43,6 +45,7 @@ class Times:
             max(processing_us, trail.processing_ms * 1000),
             watermark_us,
             None if before is None else before * 1000,
+            trail.checksum,
         )
 
     @property
@@ -55,7 +58,14 @@ class Times:
 
     def moment(self, assignment: Assignment) -> Moment:
         """What an operator's shards are given."""
-        return Moment(self.epoch, self.processing_us, self.watermark_us, self.late_us, assignment)
+        return Moment(
+            self.epoch,
+            self.processing_us,
+            self.watermark_us,
+            self.late_us,
+            assignment,
+            self.checksum,
+        )
 
 
 def collect_reports(
@@ -101,14 +111,15 @@ def commit_epoch(
     commit: Commit,
 ) -> None:
     """Write the manifest of an epoch, and advance `trail` to it."""
+    full = commit.full or journal.is_full_due(trail)
     journal.commit(
         trail,
         run=commit.run,
         batch_id=commit.batch_id,
         watermark_ms=times.watermark_ms,
         operators=_table_commits(trail, operators, assignments, reports),
-        specs={operator.name: operator.spec() for operator in operators},
-        full=commit.full,
+        specs={operator.name: operator.spec() for operator in operators} if full else {},
+        full=full,
         figures=commit.figures,
         time_ms=commit.time_ms,
         processing_ms=times.processing_us // 1000,

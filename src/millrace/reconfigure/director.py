@@ -27,6 +27,7 @@ from millrace.reconfigure.moves import Move, MoveHistory, Progress
 from millrace.reconfigure.placement import Placement
 from millrace.reconfigure.requests import Request, Requests, check_request, operators_of
 from millrace.reconfigure.strategies import MoveStatus, next_step
+from millrace.repeating import first_line
 
 ATTEMPTS = 3
 """A move whose rounds of following fail this often in a row is refused."""
@@ -366,9 +367,9 @@ class Director:
         pace = read / self._options.follow_bytes_per_second
         return max(0.0, pace - (clock.stopwatch() - started))
 
-    def follow_failed(self, error: Exception) -> None:
+    def follow_failed(self, error: BaseException) -> None:
         """Record that a round failed; a move whose rounds keep failing is refused."""
-        reason = str(error).split("\n", 1)[0]
+        reason = first_line(error)
         with self._lock:
             progress = self._current
             if progress is not None and not self._closed:

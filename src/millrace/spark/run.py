@@ -8,6 +8,7 @@ Invariant: once `stop` was called, no batch is begun and Spark's query is not st
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from millrace.reconfigure.background import Background
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.director import Director
 from millrace.reconfigure.requests import Requests
+from millrace.repeating import first_line, problems
 from millrace.spark.epoch import BatchTimes, EpochRunner
 from millrace.spark.executors import SparkCluster
 from millrace.spark.failures import unwrapped
@@ -50,6 +52,8 @@ INTERRUPTIONS = (
 
 _TAKEN = "CONCURRENT_STREAM_LOG_UPDATE"
 """Spark's name for the error that a batch is in its log already."""
+
+_log = logging.getLogger("millrace")
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ class Run:
         self.journal = journal
         self.operators = pipeline.operators
         self.failure: BaseException | None = None
+        """Why an epoch or a restart failed, which ends the run."""
         self.reports: list[EpochReport] = []
         """Those of recent epochs, oldest first."""
         self.listeners: list[Callable[[Epoch], None]] = []
@@ -112,8 +117,13 @@ class Run:
         """Begin: `launch` starts Spark's query, now and after each restart."""
         self._launch = launch
         self._spark_query = launch()
-        self._background.start()
-        self._collector.start()
+        try:
+            self._background.start()
+            self._collector.start()
+        except BaseException:
+            # Nobody gets a handle on what Spark has started.
+            self.stop(0.0)
+            raise
 
     @property
     def spark_query(self) -> StreamingQuery:
@@ -148,7 +158,7 @@ class Run:
     def await_end(self, timeout: float | None) -> bool:
         """Wait for the run to end, at most `timeout` seconds; True if it has ended.
 
-        Raises what Spark raises for a query that failed.
+        Raises what Spark raises for a query of its own that failed; `reason` has the rest.
         """
         deadline = None if timeout is None else clock.stopwatch() + timeout
         while True:
@@ -181,9 +191,7 @@ class Run:
     @property
     def problem(self) -> str | None:
         """What fails outside the epochs, such as taking requests; None if nothing does."""
-        collecting = self._collector.problem
-        found = [self._background.problem, collecting and f"collect: {collecting}"]
-        return "; ".join(problem for problem in found if problem) or None
+        return problems([*self._background.threads, self._collector.thread])
 
     def _is_halting(self) -> bool:
         """Whether Spark's query is being stopped, for good or for a restart."""
@@ -191,6 +199,9 @@ class Run:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """What Spark calls for every micro-batch."""
+        if self.failure is not None:
+            # A restart has failed, and could not even stop Spark's query.
+            raise self.failure
         if self._is_halting():
             _await_stop(df.sparkSession)
             raise StoppingError("the query is being stopped; this batch runs after its next start.")
@@ -237,8 +248,9 @@ class Run:
                     assert self._launch is not None
                     self._spark_query = self._launch()
             except BaseException as error:
+                # Nobody waits for this thread: the run has to say it.
+                _log.error("%s: the restart failed: %s", self.journal.store.url, first_line(error))
                 self._fail(error)
-                raise
             finally:
                 self._halting.clear()
 

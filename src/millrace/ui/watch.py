@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from millrace import clock
-from millrace.errors import MillraceError, MissingFileError
+from millrace.errors import BrokenChainError, MillraceError, MissingFileError
 from millrace.ids import Epoch
 from millrace.log import Journal, Trail, open_store
 from millrace.reconfigure.requests import Answer, Request, Requests
@@ -96,30 +96,44 @@ class Watch:
             self._asked_at = now
 
     def _follow(self) -> None:
+        if self._trail is not None and not self._read_on(self._trail):
+            if not self.journal.holds(self._trail):
+                # The location was restored from a backup and has other epochs of these numbers, or
+                # this one is not retained any more: what is shown starts over.
+                self.history = History()
+                self._trail = None
+            elif (head := self.journal.head()) > self._trail.epoch:
+                # It went on so fast that the next one is not retained any more.
+                self._begin(head)
         if self._trail is None:
             epochs = self.journal.epochs()
             if not epochs:
                 return
-            self._begin(epochs[max(0, len(epochs) - KEPT_POINTS)])
+            self._read_on(self._begin(epochs[max(0, len(epochs) - KEPT_POINTS)]))
         assert self._trail is not None
-        before = self._trail.epoch
-        while True:
-            try:
-                manifest, checksum = self.journal.read(Epoch(self._trail.epoch + 1))
-            except MissingFileError:
-                break
-            self._trail.advance(manifest, checksum)
-            self.history.add(manifest, self._trail)
-        if self._trail.epoch == before:
-            head = self.journal.head()
-            if head > before:
-                # It went on so fast that the next one is not retained any more.
-                self._begin(head)
         self._operators = operators_now(self._trail)
 
-    def _begin(self, epoch: Epoch) -> None:
-        self._trail = self.journal.trail(epoch)
-        self.history.add(self.journal.read(epoch)[0], self._trail)
+    def _read_on(self, trail: Trail) -> bool:
+        """Read the manifests after a trail's; whether there were any."""
+        before = trail.epoch
+        while True:
+            try:
+                manifest, checksum = self.journal.read(Epoch(trail.epoch + 1))
+            except MissingFileError:
+                break
+            try:
+                trail.advance(manifest, checksum)
+            except BrokenChainError:
+                if self.journal.holds(trail):
+                    raise
+                return False
+            self.history.add(manifest, trail)
+        return trail.epoch > before
+
+    def _begin(self, epoch: Epoch) -> Trail:
+        trail = self._trail = self.journal.trail(epoch)
+        self.history.add(self.journal.read(epoch)[0], trail)
+        return trail
 
     def _take(self, live: QueryStatus) -> None:
         before, self._live = self._live, live

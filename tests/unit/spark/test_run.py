@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from millrace.api.query import Query
+from millrace.errors import StoreError
 from millrace.spark.run import Run
 
 
@@ -82,3 +84,100 @@ def test_the_end_of_a_query_that_is_restarted_is_not_the_end_of_the_run() -> Non
     assert ended == [True]
     assert run.settled_query() is following
     assert following.waited == []
+
+
+class Restarting:
+    """A run in the middle of a rescale by `restart`."""
+
+    def __init__(self) -> None:
+        run: Any
+        run, self.query = a_run()
+        self.run: Run = run
+        run.director.restarting.set()
+        run.director.adopt = run.director.restarting.clear
+        run.director.close = lambda: None
+        run.journal = SimpleNamespace(store=SimpleNamespace(url="a location"))
+        run._epoch_lock = threading.Lock()
+        run._runner = SimpleNamespace(restart=lambda: None)
+        run._launch = SparkQuery
+        self.query.stop = self._stop  # type: ignore[attr-defined]
+        self.query.awaitTermination = lambda: True  # type: ignore[attr-defined]
+        self.query.exception = lambda: None  # type: ignore[attr-defined]
+
+    def _stop(self) -> None:
+        self.query.isActive = False
+
+
+ERRORS = [StoreError("no network"), RuntimeError("no network"), MemoryError("no network")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("step", ["launch", "adopt", "forget plans"])
+def test_a_restart_that_fails_ends_the_run_and_says_why(
+    step: str, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    restarting = Restarting()
+    run: Any = restarting.run
+
+    def failing() -> None:
+        raise error
+
+    if step == "launch":
+        run._launch = failing
+    elif step == "adopt":
+        run.director.adopt = failing
+    else:
+        run._runner.restart = failing
+    thread = threading.Thread(target=run._restart)
+    thread.start()
+    thread.join()
+    assert not run.is_active
+    assert run.reason() is error
+    assert "a location: the restart failed: no network" in caplog.text
+    query = Query(run, "a location")
+    assert query.exception() is error
+    for wait in (query.await_termination, lambda: query.await_termination(0.1)):
+        with pytest.raises(type(error), match="no network"):
+            wait()
+    with pytest.raises(type(error), match="no network"):
+        query.process_all_available()
+
+
+def test_a_query_of_sparks_that_a_failed_restart_could_not_stop_ends_with_its_next_batch() -> None:
+    restarting = Restarting()
+    run: Any = restarting.run
+
+    def failing() -> None:
+        raise RuntimeError("it does not stop")
+
+    restarting.query.stop = failing  # type: ignore[attr-defined]
+    run._restart()
+    assert restarting.query.isActive
+    with pytest.raises(RuntimeError, match="it does not stop"):
+        run(SimpleNamespace(), 7)
+
+
+def test_a_restart_goes_on_with_the_next_query() -> None:
+    restarting = Restarting()
+    restarting.run._restart()
+    assert not restarting.query.isActive
+    assert restarting.run.spark_query is not restarting.query
+    assert restarting.run.is_active
+    assert restarting.run.failure is None
+
+
+def test_a_start_whose_threads_cannot_be_started_leaves_nothing_running() -> None:
+    run: Any
+    run, query = a_run()
+    stopped: list[str] = []
+
+    def failing() -> None:
+        raise RuntimeError("can't start new thread")
+
+    run._epoch_lock = threading.Lock()
+    run._background = SimpleNamespace(start=failing, close=lambda: stopped.append("background"))
+    run._collector = SimpleNamespace(close=lambda: stopped.append("collector"))
+    query.stop = lambda: stopped.append("query")  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        run.start(lambda: query)
+    assert stopped == ["query", "background", "collector"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.restoring import Backup
 from tests.unit.ui.histories import BEGIN_MS, FOUR, GROUPS, THREE, TWO, Past, eventful
 
 from millrace.errors import NotALocationError
@@ -120,6 +121,28 @@ def test_the_past_may_be_collected_meanwhile(
     watch.refresh()
     assert watch.problem == ""
     assert shown(watch)["epoch"][-1] == 42
+
+
+@pytest.mark.parametrize("epochs", [0, 3, 4])
+def test_after_a_restore_the_page_shows_the_new_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
+    past = Past(tmp_path / "location", monkeypatch)
+    past.epochs(2)
+    backup = Backup(tmp_path / "location")
+    past.epochs(3, FOUR)
+    watch = Watch(past.url)
+    watch.refresh()
+    assert shown(watch)["shards"] == [2, 2, 4, 4, 4]
+    backup.restore()
+    again = Past(tmp_path / "location", monkeypatch)
+    again.epochs(epochs, THREE)
+    watch.refresh()
+    assert watch.problem == ""
+    assert shown(watch)["shards"] == [2, 2] + [3] * epochs
+    again.epochs(1, TWO)
+    watch.refresh()
+    assert shown(watch)["epoch"] == list(range(1, epochs + 4))
 
 
 def test_damage_is_told_and_the_rest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
