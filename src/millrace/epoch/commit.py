@@ -1,13 +1,14 @@
 """Committing an epoch: its times before it runs, its manifest after all shards have reported.
 
 Invariant: state advances only by the manifest, and only after every shard of every operator has
-reported. Everything before that can be repeated.
+reported. Everything before that can be repeated. An epoch without rows runs no shard: it records
+who owns which key group while no batch comes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,27 @@ def commit_epoch(
         processing_ms=times.processing_us // 1000,
         unmet_parallelism=dict(commit.unmet_parallelism),
     )
+
+
+def commit_without_rows(
+    journal: Journal,
+    trail: Trail,
+    operators: Sequence[Operator],
+    assignments: Mapping[OperatorName, Assignment],
+    commit: Commit,
+) -> None:
+    """Write the manifest of an epoch that has no batch, and advance `trail` to it.
+
+    No shard runs, and time stands still: state is what it was. What is new are the assignments.
+    """
+    watermark_ms = trail.watermark_ms
+    times = Times.after(
+        trail, trail.processing_ms * 1000, None if watermark_ms is None else watermark_ms * 1000
+    )
+    reports: Reports = {name: {} for name in assignments}
+    # The last batch stays the last one that was run.
+    same_batch = replace(commit, batch_id=trail.batch_id)
+    commit_epoch(journal, trail, times, operators, assignments, reports, same_batch)
 
 
 def _table_commits(

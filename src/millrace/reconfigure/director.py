@@ -18,8 +18,9 @@ from typing import Any
 from millrace import clock
 from millrace.arrays import Float64Array
 from millrace.errors import MillraceError, UsageError
-from millrace.ids import Epoch, OperatorName
+from millrace.ids import Epoch, OperatorName, table_name
 from millrace.keygroups import Assignment
+from millrace.log import Trail
 from millrace.reconfigure.cluster import Cluster, DirectorOptions, ElasticExecutors, Executor
 from millrace.reconfigure.following import Following, Rounds
 from millrace.reconfigure.inbox import Inbox
@@ -113,9 +114,28 @@ class Director:
             self._placement.add_load(rows)
             progress = self._current
             self._history.add_epoch(epoch, seconds, progress)
-            if progress is not None and progress.flipped and not self._following.is_fetching:
+            if progress is not None and self._is_carried_out(progress):
                 self._finish(progress, "done")
             self._changed.notify_all()
+
+    @property
+    def waits_for_epoch(self) -> bool:
+        """Whether a request or a move under way needs an epoch to get further."""
+        with self._lock:
+            return bool(self._inbox.queue) or self._current is not None
+
+    def needs_epoch(self, trail: Trail) -> bool:
+        """Whether an epoch, even one without rows, would take the move under way further.
+
+        It records assignments that no manifest has yet, or ends a move that is carried out.
+        """
+        with self._lock:
+            now = self._placement.assignments
+            recorded = {name: trail.operator(table_name(name)).assignment for name in now}
+            return recorded != now or self._is_carried_out(self._current)
+
+    def _is_carried_out(self, progress: Progress | None) -> bool:
+        return progress is not None and progress.flipped and not self._following.is_fetching
 
     def adopt(self) -> None:
         """Switch to the target at once; for a query that was stopped to be restarted."""

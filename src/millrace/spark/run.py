@@ -29,7 +29,7 @@ from millrace.reconfigure.background import Background
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.director import Director
 from millrace.reconfigure.requests import Requests
-from millrace.repeating import first_line, problems
+from millrace.repeating import Repeating, first_line, problems
 from millrace.spark.epoch import BatchTimes, EpochRunner
 from millrace.spark.executors import SparkCluster
 from millrace.spark.failures import unwrapped
@@ -40,6 +40,10 @@ KEPT_REPORTS = 1000
 
 STOP_MS = 10_000
 """How long a batch that comes while the query is being stopped waits for the stop."""
+
+IDLE_SECONDS = 1.0
+"""How long no batch has come when moves go on without one."""
+IDLE_POLL_SECONDS = 0.1
 
 RESTART_SECONDS = 60.0
 """How long a restart waits for the epoch that is running."""
@@ -103,6 +107,9 @@ class Run:
             run_id=self.id,
         )
         self._collector = Collector(journal, options.retain_epochs)
+        self._idle = Repeating("idle", self._step_without_rows)
+        self._last_batch = clock.stopwatch()
+        """When the last batch ended."""
         self._epoch_lock = threading.Lock()
         """Held while an epoch runs."""
         self._switch_lock = threading.Lock()
@@ -120,6 +127,8 @@ class Run:
         try:
             self._background.start()
             self._collector.start()
+            self._last_batch = clock.stopwatch()
+            self._idle.start()
         except BaseException:
             # Nobody gets a handle on what Spark has started.
             self.stop(0.0)
@@ -191,7 +200,7 @@ class Run:
     @property
     def problem(self) -> str | None:
         """What fails outside the epochs, such as taking requests; None if nothing does."""
-        return problems([*self._background.threads, self._collector.thread])
+        return problems([*self._background.threads, self._collector.thread, self._idle])
 
     def _is_halting(self) -> bool:
         """Whether Spark's query is being stopped, for good or for a restart."""
@@ -199,13 +208,13 @@ class Run:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """What Spark calls for every micro-batch."""
-        if self.failure is not None:
-            # A restart has failed, and could not even stop Spark's query.
-            raise self.failure
         if self._is_halting():
             _await_stop(df.sparkSession)
             raise StoppingError("the query is being stopped; this batch runs after its next start.")
         with self._epoch_lock:
+            if self.failure is not None:
+                # Outside of a batch, and Spark's query may not be stopped yet.
+                raise self.failure
             try:
                 self._run(df, batch_id)
             except BaseException as error:
@@ -213,6 +222,8 @@ class Run:
                     raise _interrupted() from None
                 self._fail(error)
                 raise
+            finally:
+                self._last_batch = clock.stopwatch()
 
     def _run(self, df: DataFrame, batch_id: int) -> None:
         report = self._runner.run(df, batch_id)
@@ -220,12 +231,42 @@ class Run:
             return
         self.reports.append(report)
         del self.reports[:-KEPT_REPORTS]
-        self._collector.after_epoch(report.epoch)
-        for listener in self.listeners:
-            listener(report.epoch)
+        self._after_epoch(report.epoch)
         if self.director.restarting.is_set():
             threading.Thread(target=self._restart, name="millrace-restart").start()
         hooks.reach(hooks.BEFORE_COMMIT, report.epoch)
+
+    def _after_epoch(self, epoch: Epoch) -> None:
+        self._collector.after_epoch(epoch)
+        for listener in self.listeners:
+            listener(epoch)
+
+    def _step_without_rows(self) -> float | None:
+        """Let a move that waits for an epoch go on although no batch comes."""
+        if self.director.is_closed:
+            return None
+        idle = clock.stopwatch() - self._last_batch >= IDLE_SECONDS
+        if not idle or not self.director.waits_for_epoch:
+            return IDLE_POLL_SECONDS
+        if not self._epoch_lock.acquire(blocking=False):
+            return IDLE_POLL_SECONDS
+        try:
+            if self._is_halting() or self.failure is not None:
+                return IDLE_POLL_SECONDS
+            epoch = self._runner.run_without_rows()
+            if epoch is not None:
+                self._after_epoch(epoch)
+        except FencedError as error:
+            _log.error("%s", error)
+            self._fail(error)
+        finally:
+            self._epoch_lock.release()
+        if self.failure is not None:
+            self.spark_query.stop()
+            return None
+        if self.director.restarting.is_set():
+            self._restart()
+        return IDLE_POLL_SECONDS
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error
@@ -259,6 +300,7 @@ class Run:
         self._stopped.set()
         with self._switch_lock:
             self._halt(timeout)
+        self._idle.close()
         self._background.close()
         self._collector.close()
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from millrace import clock
 from millrace.api.query import Query
-from millrace.errors import StoreError
+from millrace.errors import FencedError, StoreError
+from millrace.spark import run as run_module
 from millrace.spark.run import Run
 
 
@@ -175,9 +177,84 @@ def test_a_start_whose_threads_cannot_be_started_leaves_nothing_running() -> Non
         raise RuntimeError("can't start new thread")
 
     run._epoch_lock = threading.Lock()
+    run._idle = SimpleNamespace(close=lambda: stopped.append("idle"))
     run._background = SimpleNamespace(start=failing, close=lambda: stopped.append("background"))
     run._collector = SimpleNamespace(close=lambda: stopped.append("collector"))
     query.stop = lambda: stopped.append("query")  # type: ignore[attr-defined]
     with pytest.raises(RuntimeError, match="can't start new thread"):
         run.start(lambda: query)
-    assert stopped == ["query", "background", "collector"]
+    assert stopped == ["query", "idle", "background", "collector"]
+
+
+class Waiting:
+    """A run with a move that waits, and no batch for a while."""
+
+    def __init__(self) -> None:
+        run: Any
+        run, self.query = a_run()
+        self.run: Run = run
+        self.steps = 0
+        self.error: BaseException | None = None
+        self.told: list[int] = []
+        self.stopped = False
+        run._epoch_lock = threading.Lock()
+        run._last_batch = float("-inf")
+        run.listeners = [self.told.append]
+        run._collector = SimpleNamespace(after_epoch=self.told.append)
+        run._runner = SimpleNamespace(run_without_rows=self._step)
+        run.director.is_closed = False
+        run.director.waits_for_epoch = True
+        run.director.close = lambda: None
+        self.query.stop = self._stop  # type: ignore[attr-defined]
+
+    def _step(self) -> int:
+        self.steps += 1
+        if self.error is not None:
+            raise self.error
+        return 7
+
+    def _stop(self) -> None:
+        self.stopped = True
+
+
+def test_a_move_goes_on_while_no_batch_comes() -> None:
+    waiting = Waiting()
+    assert waiting.run._step_without_rows() == run_module.IDLE_POLL_SECONDS
+    assert waiting.told == [7, 7]
+
+
+@pytest.mark.parametrize("why", ["batch", "busy", "nothing", "stopped", "failed"])
+def test_nothing_is_done_without_a_batch_unless_it_has_to_be(why: str) -> None:
+    waiting = Waiting()
+    run: Any = waiting.run
+    if why == "batch":
+        run._last_batch = clock.stopwatch() + 1e6
+    elif why == "busy":
+        run._epoch_lock.acquire()
+    elif why == "nothing":
+        run.director.waits_for_epoch = False
+    elif why == "stopped":
+        run._stopped.set()
+    else:
+        run.failure = ValueError()
+    run._step_without_rows()
+    assert waiting.steps == 0
+
+
+def test_a_run_that_has_lost_its_location_ends_without_a_batch() -> None:
+    waiting = Waiting()
+    waiting.error = FencedError("another one was faster")
+    assert waiting.run._step_without_rows() is None
+    assert waiting.stopped
+    assert waiting.run.failure is waiting.error
+    assert not waiting.run._epoch_lock.locked()
+
+
+def test_a_store_that_fails_is_tried_again_without_a_batch() -> None:
+    waiting = Waiting()
+    waiting.error = StoreError("no network")
+    with pytest.raises(StoreError):
+        waiting.run._step_without_rows()
+    assert waiting.run.failure is None
+    waiting.error = None
+    assert waiting.run._step_without_rows() == run_module.IDLE_POLL_SECONDS
