@@ -173,11 +173,13 @@ class EpochRunner:
 
     def run_without_rows(self) -> Epoch | None:
         """Take the director a step further without a batch; the epoch, if that needed one."""
-        if self._is_first:
-            self.trail = self._journal.newest()
         self._settle()
         if self.trail.epoch == 0:
             # There is no state to own, and the first epoch may bring an initial one.
+            return None
+        if self._is_first and self._journal.has(self.trail.epoch + 1):
+            # Another driver has committed since the start. If it is still there, Spark's logs say
+            # so when the first batch comes; an epoch without one must not get in its way.
             return None
         started = clock.stopwatch()
         assignments, _ = self._director.before_epoch(self.trail.epoch)

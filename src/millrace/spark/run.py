@@ -43,7 +43,7 @@ STOP_MS = 10_000
 
 IDLE_SECONDS = 1.0
 """How long no batch has come when moves go on without one."""
-IDLE_POLL_SECONDS = 0.1
+IDLE_POLL_SECONDS = 0.2
 
 RESTART_SECONDS = 60.0
 """How long a restart waits for the epoch that is running."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from millrace.ids import Epoch
 from millrace.log import Journal, Trail, open_store
 from millrace.reconfigure.requests import Answer, Request, Requests
 from millrace.ui.history import (
+    KEPT_MARKS,
     KEPT_POINTS,
     History,
     Mark,
@@ -65,7 +67,7 @@ class Watch:
         self._asked_at = -REQUESTS_EVERY
         self._trail: Trail | None = None
         self._operators: list[OperatorNow] = []
-        self._notes: list[Mark] = []
+        self._notes: deque[Mark] = deque(maxlen=KEPT_MARKS)
         self._lock = threading.Lock()
         self.problem = ""
         """Why the last refresh failed; empty if it did not."""
@@ -158,7 +160,10 @@ class Watch:
 
     def _read_requests(self) -> list[tuple[Request, Answer | None]]:
         found: list[tuple[Request, Answer | None]] = []
-        for id_ in self._requests.ids():
+        ids = self._requests.ids()
+        # Old ones are forgotten, here as in the location.
+        self._answered = {id_: self._answered[id_] for id_ in ids if id_ in self._answered}
+        for id_ in ids:
             known = self._answered.get(id_)
             if known is not None:
                 found.append(known)
@@ -176,7 +181,9 @@ class Watch:
 
     def marks(self) -> list[Mark]:
         """Everything on the time line, oldest first."""
-        known = {m.title.rpartition(" ")[0] for m in self._notes if m.kind in ("lost", "left")}
+        known = {
+            m.title.rpartition(" ")[0] for m in list(self._notes) if m.kind in ("lost", "left")
+        }
         alive = self._live.executors if self._live is not None else ()
         derived = self.history.marks(self._asked, known.union(alive))
         return sorted([*derived, *self._notes], key=lambda mark: mark.time_ms)

@@ -274,3 +274,14 @@ def test_collated_keys_are_refused(tmp_path: Path) -> None:
     counting.insert(1, 2, "a", 1, 1)
     with pytest.raises(UnhashableKeyError, match="only Spark knows"):
         Lookups(str(tmp_path)).look_up("totals", {"k": pa.array(["a"])})
+
+
+def test_asking_in_other_words_costs_no_memory(tmp_path: Path) -> None:
+    counting = Counting(str(tmp_path))
+    counting.epoch({"a": (1, 5)})
+    lookups = Lookups(str(tmp_path))
+    for times in range(1, 50):
+        for states in (["n", "total"] * times, ["total"] * times):
+            found = lookups.look_up("totals", {"k": pa.array(["a"])}, states)
+            assert found.rows.schema.names == ["k", *(["n"] if "n" in states else []), "total"]
+    assert len(lookups.operator("totals")._schemas) == 2

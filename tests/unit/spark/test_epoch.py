@@ -153,11 +153,14 @@ def test_an_epoch_that_may_have_been_committed_is_looked_for(idle: Idle, writes:
 
 def test_another_driver_is_noticed(idle: Idle) -> None:
     idle.step()
-    # A batch of this run was committed, so it does not look again what the newest epoch is.
-    idle.runner._is_first = False
+    idle.director.submit("rescale", "pause", parallelism=4)
     other = Idle(idle.counting.url, epochs=0)
     other.director.submit("rescale", "pause", parallelism=3)
-    other.step()
-    idle.director.submit("rescale", "pause", parallelism=4)
+    assert other.step() is not None
+    head = other.journal.head()
+    # One that has not run a batch yet does not get in the way of the other.
+    assert idle.step() is None
+    assert other.journal.head() == head
+    idle.runner._is_first = False
     with pytest.raises(FencedError, match="only one query may run on a location"):
         idle.step()

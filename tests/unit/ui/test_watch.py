@@ -12,6 +12,7 @@ from millrace.errors import NotALocationError
 from millrace.log.manifest import manifest_path
 from millrace.log.retention import collect
 from millrace.reconfigure.requests import Answer
+from millrace.ui.history import KEPT_MARKS
 from millrace.ui.watch import QueryStatus, Watch
 
 
@@ -203,3 +204,22 @@ def test_marks_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_is_not_a_location(tmp_path: Path) -> None:
     with pytest.raises(NotALocationError, match="is not a Millrace location"):
         Watch(str(tmp_path))
+
+
+def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millrace.ui.watch.REQUESTS_EVERY", 0.0)
+    monkeypatch.setattr("millrace.reconfigure.requests.KEEP", 5)
+    past = Past(tmp_path / "location", monkeypatch)
+    past.epochs(1)
+    watch = Watch(past.url)
+    for number in range(2 * KEPT_MARKS):
+        watch.note("note", f"note {number}")
+    assert titles(watch) == [f"note {n}" for n in range(KEPT_MARKS, 2 * KEPT_MARKS)]
+    for _ in range(20):
+        past.now_ms += 1
+        asked = past.requests.submit("rescale", parallelism=2, strategy="live")
+        past.requests.answer(asked.id, Answer("refused", "not now"))
+        watch.refresh()
+        past.requests.tidy()
+    watch.refresh()
+    assert len(watch._answered) == 5
