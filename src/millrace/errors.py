@@ -118,6 +118,10 @@ class UnknownEpochError(LocationError):
     """The epoch is not committed or no longer retained."""
 
 
+class HistoryReplacedError(LocationError):
+    """The location was restored from a backup: what was read of it is not part of its history."""
+
+
 class UnknownViewError(LocationError):
     """There is no view of this name, or it has no result yet."""
 
@@ -160,6 +164,10 @@ class CorruptSegmentError(CorruptionError):
 
 class CorruptManifestError(CorruptionError):
     """A manifest's bytes do not match its own checksum, or its chain is broken."""
+
+
+class BrokenChainError(CorruptManifestError):
+    """A manifest does not continue the history that was followed up to it."""
 
 
 class MissingEpochError(CorruptionError):

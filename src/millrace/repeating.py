@@ -3,14 +3,15 @@
 Leases, requests, following, views, look-ups, the live page and the collection of old files all need
 one. A store that is out of reach for a minute raises errors of many kinds, its client's own among
 them, and none may end such a thread: the error is logged, shown as `problem`, and the thread tries
-again after a pause that doubles, up to a limit.
+again after a pause that doubles, up to a limit. That holds for all that can be raised: the client
+of an asynchronous store may raise `CancelledError`, which is no `Exception`.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 RETRY_SECONDS = 1.0
 """The pause after a first failure; it doubles with every further one."""
@@ -65,10 +66,10 @@ class Repeating:
                 pause = self._step()
                 failures = 0
                 self.problem = None
-            except Exception as error:
+            except BaseException as error:
                 pause = min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(failures, 10))
                 failures += 1
-                self.problem = _first_line(error)
+                self.problem = first_line(error)
                 _log.warning("%s: %s; trying again in %g s", self.name, self.problem, pause)
             if pause is None:
                 return
@@ -76,5 +77,16 @@ class Repeating:
             self._wake.clear()
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0] or repr(error)
+def problems(threads: Iterable[Repeating]) -> str | None:
+    """What fails at the moment, and in which of some threads; None if nothing does."""
+    failing = [f"{thread.name}: {thread.problem}" for thread in threads if thread.problem]
+    return "; ".join(failing) or None
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in short."""
+    try:
+        return str(error).strip().split("\n", 1)[0] or repr(error)
+    except Exception:
+        # The text of an error of Spark's is asked for in the JVM, which may be gone.
+        return type(error).__name__

@@ -40,9 +40,9 @@ class Checks:
         self._faults = 0
         self._quiet: dict[OperatorName, Assignment] | None = None
 
-    def oracle(self, epoch: int) -> dict[OperatorName, State]:
-        """All tables at an epoch: batch n makes epoch n + 1."""
-        while len(self._states) <= epoch:
+    def oracle(self, batches: int) -> dict[OperatorName, State]:
+        """All tables after so many batches. There may be more epochs: some have no batch."""
+        while len(self._states) <= batches:
             rows = self._world.rows_of(len(self._states) - 1)
             before = self._states[-1]
             self._states.append(
@@ -54,7 +54,7 @@ class Checks:
                     for table in op.tables
                 }
             )
-        return self._states[epoch]
+        return self._states[batches]
 
     def died(self, epoch: int) -> None:
         self._last_death = epoch
@@ -108,7 +108,7 @@ class Checks:
         world = self._world
         trail = Journal.open(world.memory).trail(epoch)
         every = np.arange(world.key_groups)
-        oracle = self.oracle(epoch)
+        oracle = self.oracle(0 if trail.batch_id is None else trail.batch_id + 1)
         for operator in world.operators:
             for table, layout in operator.tables.items():
                 name = table_name(operator.name, table)
@@ -194,6 +194,12 @@ class Checks:
         now = director.assignments()
         same, self._quiet = now == self._quiet, now
         return same and director.under_way is None and not Requests(self._world.memory).pending()
+
+    def answered(self) -> None:
+        """Nothing is open."""
+        world = self._world
+        open_ = Requests(world.memory).pending()
+        assert not open_, f"still open without rows: {open_}, {world.driver.director.under_way}"
 
     def settled(self, quiet: bool) -> None:
         world = self._world

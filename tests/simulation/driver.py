@@ -12,7 +12,14 @@ from tests.simulation.executors import Process, SimulatedCluster
 from tests.simulation.operators import Rows, Tally, encode_rows
 
 from millrace import clock
-from millrace.epoch.commit import Commit, Times, collect_reports, commit_epoch, group_loads
+from millrace.epoch.commit import (
+    Commit,
+    Times,
+    collect_reports,
+    commit_epoch,
+    commit_without_rows,
+    group_loads,
+)
 from millrace.epoch.report import Reports, ShardReport
 from millrace.epoch.shard import ShardTask, group_ranges, has_work, idle_report, open_shard
 from millrace.errors import MillraceError, StoreError
@@ -90,10 +97,28 @@ class Driver:
         """What comes first in an epoch: where everything runs."""
         self.layout, _ = self.director.before_epoch(self.trail.epoch)
 
+    @property
+    def batch(self) -> int:
+        """The batch that comes next."""
+        return 0 if self.trail.batch_id is None else self.trail.batch_id + 1
+
+    def idle(self) -> None:
+        """The rest of an epoch without a batch, if the move under way needs one."""
+        clock.sleep(5.0)
+        if not self.trail.epoch or not self.director.needs_epoch(self.trail):
+            return
+        self.hooks.reach("before the manifest")
+        commit = self._new_commit()
+        commit_without_rows(self.journal, self.trail, self.operators, self.layout, commit)
+        self.full = False
+        self.hooks.reach("after the manifest")
+        self.director.after_epoch(self.trail.epoch, 0.0, {})
+        self.hooks.reach("after the epoch")
+
     def epoch(self) -> None:
         """The rest of it."""
         started = clock.stopwatch()
-        rows = self.rows_of(self.trail.epoch)
+        rows = self.rows_of(self.batch)
         self.times = Times.after(self.trail, clock.now_ms() * 1000, None)
         self.hooks.reach("before the shards")
         reports = [
@@ -113,8 +138,7 @@ class Driver:
         self.hooks.reach("after the epoch")
 
     def commit(self) -> None:
-        unmet = self.director.unmet_parallelism()
-        commit = Commit(self.run, self.trail.epoch, full=self.full, unmet_parallelism=unmet)
+        commit = self._new_commit()
         commit_epoch(
             self.journal,
             self.trail,
@@ -125,6 +149,10 @@ class Driver:
             commit,
         )
         self.full = False
+
+    def _new_commit(self) -> Commit:
+        unmet = self.director.unmet_parallelism()
+        return Commit(self.run, self.batch, full=self.full, unmet_parallelism=unmet)
 
     def _tasks(self) -> dict[OperatorName, ShardTask]:
         return {operator.name: self._task(operator) for operator in self.operators}

@@ -41,6 +41,7 @@ MUST_HAPPEN = [
     "late manifest",
     "fault of the store",
     "fault of the cluster",
+    "settled without rows",
 ]
 
 

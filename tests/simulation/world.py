@@ -163,11 +163,16 @@ class World:
         if not self.cluster.living():
             self.join()
         self.aside()
-        self.attempt()
+        self.attempt(idle=rng.random() < 0.2)
 
-    def attempt(self) -> None:
-        """An epoch; if it fails, the query is started again."""
+    def attempt(self, *, idle: bool = False) -> None:
+        """An epoch, or with `idle` what happens while no batch comes.
+
+        If it fails, the query is started again.
+        """
         driver = self.driver
+        if idle and not driver.director.waits_for_epoch:
+            return
         try:
             if driver.director.restarting.is_set() and self.rng.random() < 0.8:
                 self.say("the query is stopped and started again")
@@ -176,7 +181,10 @@ class World:
             self.checks.choosing(driver)
             driver.choose()
             self.checks.chosen(driver)
-            driver.epoch()
+            if idle:
+                driver.idle()
+            else:
+                driver.epoch()
         except (DriverKilled, StoreError) as error:
             self.restart(error)
         except FencedError as error:
@@ -311,7 +319,7 @@ class World:
     def settle(self) -> None:
         """No more faults: every request is answered, everything owned, and it stays so."""
         self.settling = True
-        self.last_batch = self.driver.trail.epoch + 1
+        self.last_batch = self.driver.batch + 1
         self.store.faulty = self.cluster.faulty = False
         self.notice()
         while len(self.cluster.living()) < max(1, self.rng.choice((1, self.cluster.requested))):
@@ -323,6 +331,8 @@ class World:
                 self.checks.fenced(driver)
                 self.tally["late driver fenced"] += 1
         self.say("from here on nothing fails")
+        if self.rng.random() < 0.5:
+            self.settle_without_rows()
         quiet = 0
         for _ in range(SETTLE_EPOCHS):
             self.driver.director.poll()
@@ -337,6 +347,22 @@ class World:
         self.tally["epoch"] += self.driver.trail.epoch
         self.tally["fault of the store"] += self.store.faults
         self.tally["fault of the cluster"] += self.cluster.faults
+
+    def settle_without_rows(self) -> None:
+        """Every request is answered although no batch comes."""
+        self.say("no batch comes for a while")
+        if not self.driver.trail.epoch:
+            # A request waits for the first epoch, whatever comes of it.
+            self.attempt()
+        for _ in range(SETTLE_EPOCHS):
+            self.driver.director.poll()
+            for _ in range(3):
+                self.aside()
+            self.attempt(idle=True)
+            if not Requests(self.memory).pending():
+                break
+        self.checks.answered()
+        self.tally["settled without rows"] += 1
 
 
 def run(seed: int, say: Callable[[str], None] = lambda text: None) -> Counter[str]:

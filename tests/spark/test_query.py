@@ -19,8 +19,9 @@ from tests.waiting import DEADLINE, until
 
 import millrace as mr
 from millrace.errors import QueryStoppedError, UnknownEpochError, UnknownOperatorError
-from millrace.log import Journal
+from millrace.log import Journal, open_store
 from millrace.log.store import Store
+from millrace.reconfigure.requests import Requests
 from millrace.spark import run as run_module
 from millrace.spark.plans import PlanCache
 
@@ -163,6 +164,33 @@ def test_a_stop_during_a_restart_stops(
     assert not spark.streams.active
     assert query.exception() is None
     assert query.await_termination(1)
+
+
+def test_a_rescale_ends_on_a_stream_without_new_rows(
+    spark: SparkSession, folder: support.Folder, tmp_path: Path
+) -> None:
+    folder.drop([(f"k{i}", 1) for i in range(40)])
+    counts = mr.stream(folder.stream(spark)).key_by("k").aggregate(n=mr.count(), name="t")
+    location = str(tmp_path / "l")
+    query = counts.to("noop").start(location, parallelism=1)
+    query.process_all_available()
+    for shards, strategy in ((2, "live"), (3, "fluid"), (4, "restart")):
+        query.rescale(shards, strategy=strategy).wait(DEADLINE)
+        assert query.assignment()["t"].shards == shards
+        with mr.open(location) as reader:
+            assert reader.batch_id == 0
+            assert reader.snapshot.trail.operators["t"].assignment.shards == shards
+    folder.drop([(f"k{i}", 1) for i in range(40)])
+    query.process_all_available()
+    assert query.sql("select distinct n from t").to_pylist() == [{"n": 2}]
+    query.stop()
+    # A request that nobody has taken yet is carried out by the next driver, rows or not.
+    asked = Requests(Journal.open(open_store(location)).store).submit("rescale", parallelism=2)
+    query = counts.to("noop").start(location)
+    until(lambda: query._run.director._inbox.moves.get(asked.id) is not None, "the request")
+    query._run.director._inbox.moves[asked.id].wait(DEADLINE)
+    assert query.assignment()["t"].shards == 2
+    query.stop()
 
 
 def test_a_driver_that_was_slower_takes_the_key_groups_of_the_location(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ from tests.waiting import DEADLINE, until
 
 from millrace import repeating
 from millrace.errors import StoreError
-from millrace.repeating import Repeating
+from millrace.repeating import Repeating, problems
 
 
 class Step:
@@ -18,7 +19,7 @@ class Step:
 
     def __init__(self) -> None:
         self.calls = 0
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.pause: float | None = 0.001
         self.called = threading.Condition()
 
@@ -52,11 +53,21 @@ def thread(step: Step, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repeating]:
     assert not made.is_alive
 
 
-ERRORS = [StoreError("no network\nand more"), OSError("no network"), RuntimeError("no network")]
+ERRORS = [
+    StoreError("no network\nand more"),
+    OSError("no network"),
+    RuntimeError("no network"),
+    MemoryError("no network"),
+    # No `Exception`s: the first comes from asynchronous clients, the second ends a thread silently.
+    asyncio.CancelledError("no network"),
+    SystemExit("no network"),
+]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_any_error_is_outlived_and_shown(step: Step, thread: Repeating, error: Exception) -> None:
+def test_any_error_is_outlived_and_shown(
+    step: Step, thread: Repeating, error: BaseException
+) -> None:
     thread.start()
     step.await_calls(2)
     assert thread.problem is None
@@ -72,6 +83,28 @@ def test_an_error_without_words_is_named(step: Step, thread: Repeating) -> None:
     step.error = KeyError()
     thread.start()
     until(lambda: thread.problem == "KeyError()", "the problem")
+
+
+class Unprintable(Exception):
+    """As an error of Spark's whose JVM is gone: its text would have to be asked for there."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError
+
+
+def test_an_error_that_cannot_say_what_it_is(step: Step, thread: Repeating) -> None:
+    step.error = Unprintable()
+    thread.start()
+    until(lambda: thread.problem == "Unprintable", "the problem")
+    step.await_calls(3)
+    assert thread.is_alive
+
+
+def test_the_problems_of_several_threads_are_told_together() -> None:
+    threads = [Repeating(name, lambda: None) for name in ("a", "b", "c")]
+    assert problems(threads) is None
+    threads[0].problem, threads[2].problem = "no network", "disk full"
+    assert problems(threads) == "a: no network; c: disk full"
 
 
 def test_pauses_grow_to_a_limit_and_begin_again(

@@ -177,7 +177,7 @@ class Query:
                     query.processAllAvailable()
                 # A restart ends the waiting, too; what it stopped is left to the next query.
                 if query is self._run.settled_query():
-                    self._raise_loss()
+                    self._raise_end()
                     return
                 query = self.spark_query
         except StreamingQueryException as error:
@@ -201,14 +201,17 @@ class Query:
             raise error
 
     def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait for the query to end, at most `timeout` seconds; True if it has ended."""
+        """Wait for the query to end, at most `timeout` seconds; True if it has ended.
+
+        Raises what the query raised.
+        """
         try:
             ended = self._run.await_end(timeout)
         except StreamingQueryException as error:
             self._raise_failure(error)
             return True
         if ended:
-            self._raise_loss()
+            self._raise_end()
         return ended
 
     def stop(self, timeout: float = 60.0) -> None:
@@ -253,8 +256,8 @@ class Query:
         """The figures of up to a thousand recent epochs, oldest first; only those after `after`."""
         return [asdict(report) for report in self._run.reports if report.epoch > after]
 
-    def _raise_loss(self) -> None:
-        """Spark says nothing about a query that was stopped because its location was lost."""
+    def _raise_end(self) -> None:
+        """Raise why the run ended outside of a batch, of which Spark knows nothing."""
         if not self.is_stopping:
             self._raise_failure()
 

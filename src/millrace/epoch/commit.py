@@ -1,13 +1,14 @@
 """Committing an epoch: its times before it runs, its manifest after all shards have reported.
 
 Invariant: state advances only by the manifest, and only after every shard of every operator has
-reported. Everything before that can be repeated.
+reported. Everything before that can be repeated. An epoch without rows runs no shard: it records
+who owns which key group while no batch comes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ class Times:
     watermark_us: int | None
     late_us: int | None
     """The watermark of the previous epoch: Spark's stateful operators compare late rows with it."""
+    checksum: str = ""
+    """That of the version's manifest, which tells it from one of the same number that was lost."""
 
     @staticmethod
     def after(trail: Trail, processing_us: int, watermark_us: int | None) -> Times:
@@ -43,6 +46,7 @@ class Times:
             max(processing_us, trail.processing_ms * 1000),
             watermark_us,
             None if before is None else before * 1000,
+            trail.checksum,
         )
 
     @property
@@ -55,7 +59,14 @@ class Times:
 
     def moment(self, assignment: Assignment) -> Moment:
         """What an operator's shards are given."""
-        return Moment(self.epoch, self.processing_us, self.watermark_us, self.late_us, assignment)
+        return Moment(
+            self.epoch,
+            self.processing_us,
+            self.watermark_us,
+            self.late_us,
+            assignment,
+            self.checksum,
+        )
 
 
 def collect_reports(
@@ -101,19 +112,41 @@ def commit_epoch(
     commit: Commit,
 ) -> None:
     """Write the manifest of an epoch, and advance `trail` to it."""
+    full = commit.full or journal.is_full_due(trail)
     journal.commit(
         trail,
         run=commit.run,
         batch_id=commit.batch_id,
         watermark_ms=times.watermark_ms,
         operators=_table_commits(trail, operators, assignments, reports),
-        specs={operator.name: operator.spec() for operator in operators},
-        full=commit.full,
+        specs={operator.name: operator.spec() for operator in operators} if full else {},
+        full=full,
         figures=commit.figures,
         time_ms=commit.time_ms,
         processing_ms=times.processing_us // 1000,
         unmet_parallelism=dict(commit.unmet_parallelism),
     )
+
+
+def commit_without_rows(
+    journal: Journal,
+    trail: Trail,
+    operators: Sequence[Operator],
+    assignments: Mapping[OperatorName, Assignment],
+    commit: Commit,
+) -> None:
+    """Write the manifest of an epoch that has no batch, and advance `trail` to it.
+
+    No shard runs, and time stands still: state is what it was. What is new are the assignments.
+    """
+    watermark_ms = trail.watermark_ms
+    times = Times.after(
+        trail, trail.processing_ms * 1000, None if watermark_ms is None else watermark_ms * 1000
+    )
+    reports: Reports = {name: {} for name in assignments}
+    # The last batch stays the last one that was run.
+    same_batch = replace(commit, batch_id=trail.batch_id)
+    commit_epoch(journal, trail, times, operators, assignments, reports, same_batch)
 
 
 def _table_commits(

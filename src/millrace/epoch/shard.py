@@ -121,7 +121,8 @@ class OpenShard:
         self.groups = parse_ranges(task.groups[shard])
         self.input_rows = 0
         self._cache = cache
-        held = cache.at(task.location, task.query, task.key_groups, Epoch(moment.epoch - 1))
+        version = Epoch(moment.epoch - 1)
+        held = cache.at(task.location, task.query, task.key_groups, version, moment.parent)
         self._store = held.store
         self._pending: list[dict[str, TableChange]] = []
         """What each step changed, oldest first."""

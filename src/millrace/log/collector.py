@@ -25,25 +25,20 @@ class Collector:
         self._journal = _RememberingJournal(journal)
         self._retain_epochs = retain_epochs
         self._is_due = False
-        self._thread = Repeating("collect", self._step)
-
-    @property
-    def problem(self) -> str | None:
-        """Why the last collection failed; None if it did not."""
-        return self._thread.problem
+        self.thread = Repeating("collect", self._step)
 
     def start(self) -> None:
-        self._thread.start()
+        self.thread.start()
 
     def after_epoch(self, epoch: Epoch) -> None:
         """An epoch was committed."""
         if epoch % COLLECT_EVERY == 0:
             self._is_due = True
-            self._thread.wake()
+            self.thread.wake()
 
     def close(self) -> None:
         """Stop; a collection that is due is left to the next run, or to `millrace gc`."""
-        self._thread.close()
+        self.thread.close()
 
     def _step(self) -> float:
         if self._is_due:

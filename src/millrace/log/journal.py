@@ -26,7 +26,7 @@ from millrace.ids import Epoch, OperatorName, TableName
 from millrace.keygroups import format_ranges
 from millrace.log import manifest as manifests
 from millrace.log.layout import IDENTITY, MANIFESTS
-from millrace.log.manifest import Manifest, OperatorCommit
+from millrace.log.manifest import SEAL_BYTES, Manifest, OperatorCommit
 from millrace.log.segment import FORMAT_VERSION
 from millrace.log.store import Store
 from millrace.log.trail import OperatorLog, Trail
@@ -121,6 +121,24 @@ class Journal:
         """Whether an epoch's manifest exists."""
         return self.store.size(manifests.manifest_path(Epoch(epoch))) is not None
 
+    def holds(self, trail: Trail) -> bool:
+        """Whether the epoch that a trail is at is there, and in the same history.
+
+        After the location was restored from a backup, the same numbers stand for other epochs. The
+        end of a manifest's file is its checksum, and no two have the same.
+        """
+        if trail.epoch == 0:
+            return True
+        path = manifests.manifest_path(trail.epoch)
+        size = self.store.size(path)
+        if size is None:
+            return False
+        try:
+            end = self.store.read_range(path, max(0, size - SEAL_BYTES), SEAL_BYTES)
+        except MissingFileError:
+            return False
+        return end == trail.checksum.encode() + b"\n"
+
     def head(self) -> Epoch:
         """The last committed epoch; 0 if there is none."""
         epochs = self.epochs()
@@ -188,6 +206,10 @@ class Journal:
         listed = ", ".join(f"{first} to {last or first}" for first, _, last in runs)
         return f"epochs {listed} are retained."
 
+    def is_full_due(self, trail: Trail) -> bool:
+        """Whether the manifest after a trail has to repeat all that is live."""
+        return trail.last_full == 0 or trail.epoch + 1 - trail.last_full >= FULL_EVERY
+
     def commit(
         self,
         trail: Trail,
@@ -203,9 +225,12 @@ class Journal:
         processing_ms: int = 0,
         unmet_parallelism: dict[OperatorName, int] | None = None,
     ) -> Manifest:
-        """Commit the epoch after `trail`, and advance `trail` to it; now, if no time is given."""
+        """Commit the epoch after `trail`, and advance `trail` to it; now, if no time is given.
+
+        `specs` are for a full manifest only.
+        """
         epoch = Epoch(trail.epoch + 1)
-        full = full or epoch - trail.last_full >= FULL_EVERY or trail.last_full == 0
+        full = full or self.is_full_due(trail)
         snapshot = None
         if full:
             after: dict[TableName, OperatorLog] = {}

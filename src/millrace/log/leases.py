@@ -161,8 +161,8 @@ class _Keeper:
             self._holders.add(holder)
             if self._process != os.getpid():
                 # Also after a fork, which threads do not survive.
-                self._process = os.getpid()
                 self._thread.start()
+                self._process = os.getpid()
 
     def _renew(self) -> float:
         with self._lock:

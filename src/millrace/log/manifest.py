@@ -20,6 +20,9 @@ from millrace.keygroups import Assignment
 from millrace.log.layout import MANIFESTS
 from millrace.log.segment import FORMAT_VERSION, SegmentEntry
 
+SEAL_BYTES = 65
+"""The second line of a sealed file: a SHA-256 in hexadecimal digits, and the line's end."""
+
 
 @dataclass(frozen=True)
 class OperatorCommit:

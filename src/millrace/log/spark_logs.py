@@ -44,6 +44,11 @@ def planned(store: Store) -> list[int]:
     return sorted(_ids(store, OFFSETS))
 
 
+def is_planned(store: Store, batch: int) -> bool:
+    """Whether Spark has decided on a batch."""
+    return store.size(f"{OFFSETS}/{batch}") is not None
+
+
 def offset_lines(store: Store, batch: int) -> list[str]:
     """What Spark wrote of a batch: a version, its times, then a line per source."""
     return store.read(f"{OFFSETS}/{batch}").decode(errors="replace").splitlines()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from millrace.arrays import Int64Array
-from millrace.errors import CorruptManifestError
+from millrace.errors import BrokenChainError
 from millrace.ids import Epoch, OperatorName, TableName
 from millrace.keygroups import Assignment, format_ranges, parse_ranges
 from millrace.log.manifest import Manifest, OperatorCommit
@@ -210,7 +210,7 @@ class Trail:
     def advance(self, manifest: Manifest, checksum: str) -> None:
         """Apply the next manifest of the chain."""
         if manifest.epoch != self.epoch + 1 or manifest.parent != self.checksum:
-            raise CorruptManifestError(
+            raise BrokenChainError(
                 f"the manifest of epoch {manifest.epoch} does not follow that of epoch "
                 f"{self.epoch}: the chain of manifests is broken. Restore the manifests from a "
                 "backup, or start from an earlier epoch."

@@ -82,6 +82,8 @@ class Moment:
     """The watermark of the previous epoch: Spark's stateful operators compare late rows with it."""
     assignment: Assignment | None = None
     """Which shard owns which key group in this epoch; needed for tables that are `per_shard`."""
+    parent: str = ""
+    """The checksum of the manifest that the epoch builds on."""
 
     def of(self, time: str) -> int | None:
         """Now, in event time or processing time."""

@@ -57,6 +57,8 @@ def changes(
     _check_range(snapshot, since)
     stored = MAIN if isinstance(table, MainTable) else table.state
     rows = _ChangedRows.read(snapshot.journal, description, stored, since, snapshot.epoch, groups)
+    # Afterwards: epochs of another history are written when the snapshot's own is gone.
+    snapshot.check_history()
     if not every:
         rows = rows.newest()
     rows = rows.in_order()
@@ -310,6 +312,7 @@ def _candidates(before: StateTable, after: StateTable) -> Pair | None:
     journal = after.snapshot.journal
     try:
         rows = _ChangedRows.read(journal, after.description, MAIN, low, high, None).newest()
+        after.snapshot.check_history()
     except UnknownEpochError:
         # Both can be opened, but not all between them.
         return None

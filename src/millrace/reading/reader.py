@@ -205,7 +205,7 @@ class Reader:
                 raise UsageError(
                     f"changes up to epoch {until!r}: this reader is at epoch {self.epoch}."
                 )
-            snapshot = Snapshot(snapshot.journal, snapshot.journal.trail(Epoch(until)))
+            snapshot = self._earlier(until)
         table = _table_of(snapshot, operator, state)
         with self._busy, snapshot.lock:
             return feeds.changes(table, since, groups=self._groups(key_groups), every=every)
@@ -221,10 +221,17 @@ class Reader:
 
         `_change` is `added`, `removed` or `changed`; `before` and `after` hold the values.
         """
-        journal = self._snapshot.journal
-        earlier = Snapshot(journal, journal.trail(Epoch(epoch)))
+        earlier = self._earlier(epoch)
         with self._busy, self._snapshot.lock:
             return feeds.difference(_table_of(earlier, operator, None), self._table(operator, None))
+
+    def _earlier(self, epoch: int) -> Snapshot:
+        """Another epoch of the same history."""
+        journal = self._snapshot.journal
+        trail = journal.trail(Epoch(epoch))
+        # In this order: epochs of another history are written after this one is gone.
+        self._snapshot.check_history()
+        return Snapshot(journal, trail)
 
     def sql(
         self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None

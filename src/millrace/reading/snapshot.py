@@ -3,6 +3,9 @@
 A replica is opened when a table is first read, and follows only the key groups that are asked for.
 `advance` takes all of them to a later epoch by following, so a snapshot that stays open is warm.
 
+A location that was restored from a backup writes the same epochs again, with other rows. A snapshot
+never goes over to such a history: `HistoryReplacedError`.
+
 A replica changes its indexes as it is read, so each step of a read holds `lock`. A caller that
 reads in several steps must not advance the snapshot in between.
 """
@@ -11,12 +14,19 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from millrace.arrays import Int64Array
-from millrace.errors import MillraceError, MissingFileError, UnknownOperatorError
+from millrace.errors import (
+    BrokenChainError,
+    HistoryReplacedError,
+    MillraceError,
+    MissingFileError,
+    UnknownOperatorError,
+)
 from millrace.ids import Epoch, OperatorName, table_name
 from millrace.log import Journal, Trail
 from millrace.log.copies import prune
@@ -132,17 +142,51 @@ class Snapshot:
             return self.trail.epoch
 
     def _follow(self, epoch: Epoch) -> None:
-        try:
-            self.journal.follow(self.trail, epoch)
-        except MissingFileError:
-            # Manifests in between were collected. The replicas continue with what is live now.
-            self.trail = self.journal.trail(epoch)
+        with self._one_history():
+            try:
+                self.journal.follow(self.trail, epoch)
+            except MissingFileError:
+                # Manifests in between were collected. The replicas continue with what is live now,
+                # if it is certain that they are of the same history.
+                if not self.journal.holds(self.trail):
+                    self._replicas.clear()
+                self.trail = self.journal.trail(epoch)
 
     def _catch_up(self) -> None:
+        with self._one_history():
+            self.journal.catch_up(self.trail)
         # No next manifest means that this is the last epoch, or that the next ones were collected:
         # the epoch that a reader stays at is kept, and not those after it. Only a list tells.
-        if self.journal.catch_up(self.trail) < (head := self.journal.head()):
+        head = self.journal.head()
+        if head <= self.epoch and not self.journal.holds(self.trail):
+            # The head is never collected. So either there are later ones by now, or it was lost.
+            head = self.journal.head()
+            if head <= self.epoch:
+                raise self._replaced()
+        if head > self.epoch:
             self._follow(head)
+
+    def check_history(self) -> None:
+        """Raise unless this epoch is still in the location, and what is read there of its past."""
+        if not self.journal.holds(self.trail):
+            raise self._replaced()
+
+    @contextlib.contextmanager
+    def _one_history(self) -> Iterator[None]:
+        """Tell manifests of another history from damaged ones."""
+        try:
+            yield
+        except BrokenChainError as error:
+            if self.journal.holds(self.trail):
+                raise
+            raise self._replaced() from error
+
+    def _replaced(self) -> HistoryReplacedError:
+        return HistoryReplacedError(
+            f"epoch {self.epoch}, which was read here, is no longer in the history of "
+            f"{self.journal.store.url}: the location was restored from a backup, or the epoch was "
+            f"collected. Open the location again; {self.journal.retained()}"
+        )
 
     def _prune_copies(self) -> None:
         """Delete this machine's copies of remote segments that are no longer live, now and then."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from millrace.reconfigure.director import Director
 from millrace.reconfigure.requests import Requests
-from millrace.repeating import Repeating
+from millrace.repeating import Repeating, problems
 
 POLL_SECONDS = 0.5
 """How often to look for requests."""
@@ -23,21 +23,20 @@ class Background:
         self._requests = requests
         self._polls = 0
         self._following = Repeating("follow", self._follow)
-        self._threads = [Repeating("requests", self._take_requests), self._following]
+        self.threads = [self._following, Repeating("requests", self._take_requests)]
 
     @property
     def problem(self) -> str | None:
         """What is failing at the moment; None if nothing is."""
-        failing = [f"{t.name}: {t.problem}" for t in self._threads if t.problem is not None]
-        return "; ".join(sorted(failing)) or None
+        return problems(self.threads)
 
     def start(self) -> None:
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
 
     def close(self) -> None:
         self._director.close()
-        for thread in self._threads:
+        for thread in self.threads:
             thread.close()
 
     def _take_requests(self) -> float | None:
@@ -55,7 +54,7 @@ class Background:
             director.await_change(60.0, until=director.has_work)
         try:
             return self._pause(director.follow_once())
-        except Exception as error:
+        except BaseException as error:
             director.follow_failed(error)
             raise
 

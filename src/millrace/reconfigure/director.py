@@ -18,8 +18,9 @@ from typing import Any
 from millrace import clock
 from millrace.arrays import Float64Array
 from millrace.errors import MillraceError, UsageError
-from millrace.ids import Epoch, OperatorName
+from millrace.ids import Epoch, OperatorName, table_name
 from millrace.keygroups import Assignment
+from millrace.log import Trail
 from millrace.reconfigure.cluster import Cluster, DirectorOptions, ElasticExecutors, Executor
 from millrace.reconfigure.following import Following, Rounds
 from millrace.reconfigure.inbox import Inbox
@@ -27,6 +28,7 @@ from millrace.reconfigure.moves import Move, MoveHistory, Progress
 from millrace.reconfigure.placement import Placement
 from millrace.reconfigure.requests import Request, Requests, check_request, operators_of
 from millrace.reconfigure.strategies import MoveStatus, next_step
+from millrace.repeating import first_line
 
 ATTEMPTS = 3
 """A move whose rounds of following fail this often in a row is refused."""
@@ -112,9 +114,28 @@ class Director:
             self._placement.add_load(rows)
             progress = self._current
             self._history.add_epoch(epoch, seconds, progress)
-            if progress is not None and progress.flipped and not self._following.is_fetching:
+            if progress is not None and self._is_carried_out(progress):
                 self._finish(progress, "done")
             self._changed.notify_all()
+
+    @property
+    def waits_for_epoch(self) -> bool:
+        """Whether a request or a move under way needs an epoch to get further."""
+        with self._lock:
+            return bool(self._inbox.queue) or self._current is not None
+
+    def needs_epoch(self, trail: Trail) -> bool:
+        """Whether an epoch, even one without rows, would take the move under way further.
+
+        It records assignments that no manifest has yet, or ends a move that is carried out.
+        """
+        with self._lock:
+            now = self._placement.assignments
+            recorded = {name: trail.operator(table_name(name)).assignment for name in now}
+            return recorded != now or self._is_carried_out(self._current)
+
+    def _is_carried_out(self, progress: Progress | None) -> bool:
+        return progress is not None and progress.flipped and not self._following.is_fetching
 
     def adopt(self) -> None:
         """Switch to the target at once; for a query that was stopped to be restarted."""
@@ -366,9 +387,9 @@ class Director:
         pace = read / self._options.follow_bytes_per_second
         return max(0.0, pace - (clock.stopwatch() - started))
 
-    def follow_failed(self, error: Exception) -> None:
+    def follow_failed(self, error: BaseException) -> None:
         """Record that a round failed; a move whose rounds keep failing is refused."""
-        reason = str(error).split("\n", 1)[0]
+        reason = first_line(error)
         with self._lock:
             progress = self._current
             if progress is not None and not self._closed:

@@ -3,7 +3,8 @@
 Invariant: every answer is from one committed epoch, and says which. There are two generations of
 replicas: look-ups read the front one, and a thread brings the back one to the newest epoch and
 swaps them, so that a look-up never waits for an epoch. The generation that went to the back is
-changed only when the last look-up in it has ended.
+changed only when the last look-up in it has ended. When the location was restored from a backup,
+answers are from its new history as soon as that is noticed, and their epochs may go back.
 
 `staleness_ms` of an answer is the time since the log was last seen to have no newer epoch. It is an
 upper bound: it grows between two polls, and while a newer epoch is being taken in.
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from millrace import clock
 from millrace.arrays import BoolArray
-from millrace.errors import UnknownOperatorError
+from millrace.errors import HistoryReplacedError, UnknownOperatorError
 from millrace.ids import Epoch
 from millrace.log import Journal, open_store
 from millrace.reading.epochs import no_epoch_yet
@@ -89,6 +90,10 @@ class _Generation:
         self.epoch = self._snapshot.epoch
         self.committed_ms = self._snapshot.trail.time_ms
 
+    def is_of(self, journal: Journal) -> bool:
+        """Whether its epoch is one of the journal's."""
+        return self._snapshot is not None and journal.holds(self._snapshot.trail)
+
     @property
     def heap_bytes(self) -> int:
         return 0 if self._snapshot is None else self._snapshot.heap_bytes
@@ -156,6 +161,9 @@ class Lookups:
             self._back.wait_unread()
             try:
                 self._back.follow(self._journal)
+            except HistoryReplacedError:
+                self._back = _Generation()
+                continue
             except BaseException:
                 # What is half-way is not shown, and starts over.
                 self._back = _Generation()
@@ -165,12 +173,12 @@ class Lookups:
                 self._checked = asked
 
     def _is_newer(self) -> bool:
-        """Whether an epoch after the one in front is committed."""
+        """Whether an epoch after the one in front is committed, or other epochs in its place."""
         journal, at = self._journal, self._front.epoch
         if not at:
             return journal.head() > 0
         # The newest epoch is always there: if this one is gone, there are others.
-        return journal.has(at + 1) or not journal.has(at)
+        return journal.has(at + 1) or not self._front.is_of(journal)
 
     def _is_left_behind(self, now: float) -> bool:
         """Whether the epochs after the one in front were collected, and that one is still there.

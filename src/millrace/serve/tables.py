@@ -40,7 +40,7 @@ class OperatorTables:
             for name in self._main.schema.names
             if name not in self._key_names and name not in self.collections
         ]
-        self._schemas: dict[tuple[str, ...] | None, pa.Schema] = {}
+        self._schemas: dict[frozenset[str] | None, pa.Schema] = {}
 
     @property
     def name(self) -> str:
@@ -53,13 +53,14 @@ class OperatorTables:
 
     def schema(self, states: Sequence[str] | None) -> pa.Schema:
         """The columns of an answer: the key's, then those of the states asked for."""
-        asked = None if states is None else tuple(states)
+        # However often and in which order they are named: there are only so many.
+        asked = None if states is None else frozenset(states)
         known = self._schemas.get(asked)
         if known is None:
             known = self._schemas[asked] = self._made_schema(asked)
         return known
 
-    def _made_schema(self, states: tuple[str, ...] | None) -> pa.Schema:
+    def _made_schema(self, states: frozenset[str] | None) -> pa.Schema:
         known = [*self._values, *self.collections]
         for state in states or ():
             if state not in known:

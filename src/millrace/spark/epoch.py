@@ -8,6 +8,9 @@
 
 Invariant: state advances only by the manifest, after every shard of every operator has reported and
 every sink has returned. Everything before that can be repeated.
+
+While no batch comes, `run_without_rows` commits epochs that only record new assignments, so that a
+rescale ends on an idle stream too.
 """
 
 from __future__ import annotations
@@ -23,13 +26,15 @@ from millrace.epoch.commit import (
     Times,
     collect_reports,
     commit_epoch,
+    commit_without_rows,
     group_loads,
     input_rows,
 )
 from millrace.epoch.report import EpochReport, OperatorReport, Reports
-from millrace.errors import MissingEpochError
-from millrace.ids import table_name
+from millrace.errors import MissingEpochError, MissingFileError
+from millrace.ids import Epoch, OperatorName, table_name
 from millrace.log import Journal, Trail
+from millrace.log.spark_logs import is_planned
 from millrace.operators import Operator
 from millrace.reconfigure.director import Director
 from millrace.spark.executors import preferred_locations
@@ -73,6 +78,8 @@ class EpochRunner:
         self._batch_times = batch_times
         self._run_id = run_id
         self._is_first = True
+        self._is_unsure = False
+        """Whether an epoch without rows may have been committed although that failed."""
 
     def restart(self) -> None:
         """Spark's query is about to be started again: nothing of its session is used any more."""
@@ -94,6 +101,7 @@ class EpochRunner:
             # Another driver may have committed epochs between this query's start and its first
             # batch.
             self.trail = self._journal.newest()
+        self._settle()
         expected = 0 if self.trail.batch_id is None else self.trail.batch_id + 1
         if batch_id < expected:
             return None
@@ -139,16 +147,7 @@ class EpochRunner:
         assignments, number = epoch.layout.assignments, epoch.times.epoch
         epoch.reports = collect_reports(number, assignments, self._plans.reports())
         hooks.reach(hooks.BEFORE_MANIFEST, number)
-        commit = Commit(
-            run=self._run_id,
-            batch_id=epoch.batch_id,
-            full=self._is_first,
-            figures={
-                "seconds": round(clock.stopwatch() - epoch.started, 4),
-                "inputRows": input_rows(epoch.reports),
-            },
-            unmet_parallelism=self._director.unmet_parallelism(),
-        )
+        commit = self._new_commit(epoch.batch_id, epoch.started, input_rows(epoch.reports))
         commit_epoch(
             self._journal,
             self.trail,
@@ -161,6 +160,58 @@ class EpochRunner:
         self._is_first = False
         epoch.phases["manifest"] = clock.stopwatch() - at
         hooks.reach(hooks.AFTER_MANIFEST, number)
+
+    def _new_commit(
+        self, batch_id: int | None, started: float, rows: dict[OperatorName, int]
+    ) -> Commit:
+        return Commit(
+            run=self._run_id,
+            batch_id=batch_id,
+            full=self._is_first,
+            figures={"seconds": round(clock.stopwatch() - started, 4), "inputRows": rows},
+            unmet_parallelism=self._director.unmet_parallelism(),
+        )
+
+    def run_without_rows(self) -> Epoch | None:
+        """Take the director a step further without a batch; the epoch, if that needed one."""
+        self._settle()
+        if self.trail.epoch == 0:
+            # There is no state to own, and the first epoch may bring an initial one.
+            return None
+        if self._is_first and self._journal.has(self.trail.epoch + 1):
+            # Another driver has committed since the start. If it is still there, Spark's logs say
+            # so when the first batch comes; an epoch without one must not get in its way.
+            return None
+        batch = self.trail.batch_id
+        if is_planned(self._journal.store, 0 if batch is None else batch + 1):
+            # It comes next, here or to another driver that has begun it: then an epoch without rows
+            # would take the epoch that it needs.
+            return None
+        started = clock.stopwatch()
+        assignments, _ = self._director.before_epoch(self.trail.epoch)
+        if not self._director.needs_epoch(self.trail):
+            return None
+        hooks.reach(hooks.BEFORE_MANIFEST, self.trail.epoch + 1)
+        commit = self._new_commit(self.trail.batch_id, started, {})
+        self._is_unsure = True
+        commit_without_rows(self._journal, self.trail, self._operators, assignments, commit)
+        self._is_unsure = False
+        hooks.reach(hooks.AFTER_MANIFEST, self.trail.epoch)
+        self._director.after_epoch(self.trail.epoch, clock.stopwatch() - started, {})
+        return self.trail.epoch
+
+    def _settle(self) -> None:
+        """Find out whether an epoch without rows is there whose commit raised an error."""
+        if not self._is_unsure:
+            return
+        try:
+            manifest, checksum = self._journal.read(Epoch(self.trail.epoch + 1))
+        except MissingFileError:
+            manifest = None
+        if manifest is not None and manifest.run == self._run_id:
+            self.trail.advance(manifest, checksum)
+        # Else nothing is there, or another run's: then the next commit finds out.
+        self._is_unsure = False
 
     def _finish(self, epoch: _RunningEpoch) -> EpochReport:
         number = epoch.times.epoch

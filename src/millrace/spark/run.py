@@ -9,6 +9,7 @@ Spark's query is not started again.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from millrace.reconfigure.background import Background
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.director import Director
 from millrace.reconfigure.requests import Requests
-from millrace.repeating import Repeating
+from millrace.repeating import Repeating, first_line, problems
 from millrace.spark.epoch import BatchTimes, EpochRunner
 from millrace.spark.executors import SparkCluster
 from millrace.spark.failures import unwrapped
@@ -41,6 +42,10 @@ KEPT_REPORTS = 1000
 
 STOP_MS = 10_000
 """How long a batch that comes while the query is being stopped waits for the stop."""
+
+IDLE_SECONDS = 1.0
+"""How long no batch has come when moves go on without one."""
+IDLE_POLL_SECONDS = 0.2
 
 RESTART_SECONDS = 60.0
 """How long a restart waits for the epoch that is running."""
@@ -56,6 +61,8 @@ INTERRUPTIONS = (
 
 _TAKEN = "CONCURRENT_STREAM_LOG_UPDATE"
 """Spark's name for the error that a batch is in its log already."""
+
+_log = logging.getLogger("millrace")
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,7 @@ class Run:
         self.journal = journal
         self.operators = pipeline.operators
         self.failure: BaseException | None = None
+        """Why an epoch or a restart failed, which ends the run."""
         self.reports: list[EpochReport] = []
         """Those of recent epochs, oldest first."""
         self.listeners: list[Callable[[Epoch], None]] = []
@@ -106,6 +114,9 @@ class Run:
         self._collector = Collector(journal, options.retain_epochs)
         self._fence = Fence(journal, self.id)
         self._fence_thread = Repeating("fence", self._watch_fence)
+        self._idle = Repeating("idle", self._step_without_rows)
+        self._last_batch = clock.stopwatch()
+        """When the last batch ended."""
         self._epoch_lock = threading.Lock()
         """Held while an epoch runs."""
         self._switch_lock = threading.Lock()
@@ -122,9 +133,16 @@ class Run:
         """Begin: `launch` starts Spark's query, now and after each restart."""
         self._launch = launch
         self._spark_query = launch()
-        self._background.start()
-        self._collector.start()
-        self._fence_thread.start()
+        try:
+            self._background.start()
+            self._collector.start()
+            self._last_batch = clock.stopwatch()
+            self._idle.start()
+            self._fence_thread.start()
+        except BaseException:
+            # Nobody gets a handle on what Spark has started.
+            self.stop(0.0)
+            raise
 
     @property
     def spark_query(self) -> StreamingQuery:
@@ -159,7 +177,7 @@ class Run:
     def await_end(self, timeout: float | None) -> bool:
         """Wait for the run to end, at most `timeout` seconds; True if it has ended.
 
-        Raises what Spark raises for a query that failed.
+        Raises what Spark raises for a query of its own that failed; `reason` has the rest.
         """
         deadline = None if timeout is None else clock.stopwatch() + timeout
         while True:
@@ -192,10 +210,8 @@ class Run:
     @property
     def problem(self) -> str | None:
         """What fails outside the epochs, such as taking requests; None if nothing does."""
-        named = {"collect": self._collector.problem, "fence": self._fence_thread.problem}
-        found = [self._background.problem or ""]
-        found += [f"{name}: {problem}" for name, problem in named.items() if problem]
-        return "; ".join(filter(None, found)) or None
+        threads = [self._collector.thread, self._idle, self._fence_thread]
+        return problems([*self._background.threads, *threads])
 
     def _is_over(self) -> bool:
         """Whether no batch may begin any more."""
@@ -211,6 +227,9 @@ class Run:
             _await_stop(df.sparkSession)
             raise StoppingError("the query is being stopped; this batch runs after its next start.")
         with self._epoch_lock:
+            if self.failure is not None:
+                # Outside of a batch, and Spark's query may not be stopped yet.
+                raise self.failure
             try:
                 self._run(df, batch_id)
             except BaseException as error:
@@ -218,6 +237,8 @@ class Run:
                     raise _interrupted() from None
                 self._fail(error)
                 raise
+            finally:
+                self._last_batch = clock.stopwatch()
 
     def _run(self, df: DataFrame, batch_id: int) -> None:
         report = self._runner.run(df, batch_id)
@@ -225,12 +246,42 @@ class Run:
             return
         self.reports.append(report)
         del self.reports[:-KEPT_REPORTS]
-        self._collector.after_epoch(report.epoch)
-        for listener in self.listeners:
-            listener(report.epoch)
+        self._after_epoch(report.epoch)
         if self.director.restarting.is_set():
             threading.Thread(target=self._restart, name="millrace-restart").start()
         hooks.reach(hooks.BEFORE_COMMIT, report.epoch)
+
+    def _after_epoch(self, epoch: Epoch) -> None:
+        self._collector.after_epoch(epoch)
+        for listener in self.listeners:
+            listener(epoch)
+
+    def _step_without_rows(self) -> float | None:
+        """Let a move that waits for an epoch go on although no batch comes."""
+        if self.director.is_closed:
+            return None
+        idle = clock.stopwatch() - self._last_batch >= IDLE_SECONDS
+        if not idle or not self.director.waits_for_epoch:
+            return IDLE_POLL_SECONDS
+        if not self._epoch_lock.acquire(blocking=False):
+            return IDLE_POLL_SECONDS
+        lost: FencedError | None = None
+        try:
+            if self._is_halting() or self.failure is not None:
+                return IDLE_POLL_SECONDS
+            epoch = self._runner.run_without_rows()
+            if epoch is not None:
+                self._after_epoch(epoch)
+        except FencedError as error:
+            lost = error
+        finally:
+            self._epoch_lock.release()
+        if lost is not None:
+            self._lose(lost)
+            return None
+        if self.director.restarting.is_set():
+            self._restart()
+        return IDLE_POLL_SECONDS
 
     def _fail(self, error: BaseException) -> None:
         # What comes after the first is its consequence.
@@ -251,6 +302,7 @@ class Run:
 
     def _lose(self, error: FencedError) -> None:
         """End although no epoch fails: one that is running is interrupted, it cannot commit."""
+        _log.error("%s", error)
         self._fail(error)
         self._lost.set()
         with self._switch_lock:
@@ -273,8 +325,9 @@ class Run:
                     assert self._launch is not None
                     self._spark_query = self._launch()
             except BaseException as error:
+                # Nobody waits for this thread: the run has to say it.
+                _log.error("%s: the restart failed: %s", self.journal.store.url, first_line(error))
                 self._fail(error)
-                raise
             finally:
                 self._halting.clear()
 
@@ -283,6 +336,7 @@ class Run:
         self._stopped.set()
         with self._switch_lock:
             self._halt(timeout)
+        self._idle.close()
         self._background.close()
         self._collector.close()
         self._fence_thread.close()

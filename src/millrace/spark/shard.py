@@ -7,6 +7,7 @@ the output goes back to Spark, and are durable before the report is sent.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from millrace.epoch.report import ShardReport
 from millrace.epoch.rows import decode
 from millrace.epoch.shard import ShardTask, has_work, idle_report, open_shard
 from millrace.errors import EpochFailedError
-from millrace.ids import Epoch, Shard
+from millrace.ids import Shard
 from millrace.spark.outputs import outgoing
 from millrace.state.cache import process_cache
 
@@ -48,7 +49,7 @@ class ReportParam(AccumulatorParam[list[ShardReport]]):
 
 def encode_times(times: Times) -> str:
     """An epoch's times, as its tasks find them in their local property."""
-    return json.dumps([times.version, times.processing_us, times.watermark_us, times.late_us])
+    return json.dumps(dataclasses.astuple(times))
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,7 @@ def _run(
     batches: Batches,
 ) -> Batches:
     me = task_identity()
-    version, processing_us, watermark_us, late_us = me.moment
-    times = Times(Epoch(version), processing_us, watermark_us, late_us)
+    times = Times(*me.moment)
     watch = _Stopwatch()
     rows = [batch for batch in batches if batch.num_rows]
     watch.lap("input")

@@ -4,6 +4,10 @@ Spark reuses its Python workers but does not pin tasks to them, so a worker may 
 groups it has not seen for some epochs: it follows the log from where it was. Key groups that nobody
 has asked for in a while are dropped.
 
+Invariant: replicas are of the history that the location has now. If it was restored from a backup,
+the same epochs are written again with other rows, and a worker may still hold the lost ones. So a
+task names the manifest that it builds on by its checksum; what does not lead there is dropped.
+
 A worker has one cache, `process_cache`. The test harness and the simulator make one for each
 process that they stand for.
 """
@@ -16,7 +20,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millrace.arrays import Int64Array
-from millrace.errors import MissingFileError
+from millrace.errors import BrokenChainError, EpochFailedError, MissingFileError
 from millrace.ids import Epoch, TableName
 from millrace.log import store as stores
 from millrace.log.copies import prune
@@ -52,30 +56,40 @@ class ReplicaCache:
         query: str,
         key_groups: int,
         version: Epoch,
-        *,
-        at_least: bool = False,
+        checksum: str,
     ) -> CachedVersion:
-        """A location at a version; with `at_least`, at the last one committed by now."""
+        """A location at a version, whose manifest has a checksum."""
         held = self._locations.get((location, query))
-        if at_least and held is not None:
-            version = max(version, held.trail.epoch)
-        if held is None or held.trail.epoch > version:
-            # Another query at the same path, or a task older than what this process has seen.
-            store = (self._open_store or stores.open_store)(location)
-            journal = Journal(store, Identity(query, key_groups, 0))
-            held = _Location(journal, journal.trail(version), {})
-            for key in [k for k in self._locations if k[0] == location]:
-                del self._locations[key]
-            self._locations[location, query] = held
-        try:
-            held.journal.follow(held.trail, version)
-        except MissingFileError:
-            # This process was away for longer than manifests are kept. Its replicas are still
-            # good: they continue with whatever is live now.
-            held.trail = held.journal.trail(version)
-        if at_least:
-            version = held.journal.catch_up(held.trail)
+        if held is None or not _leads_to(held, version, checksum):
+            held = self._open(location, query, key_groups, version)
+            if held.trail.checksum != checksum:
+                raise EpochFailedError(
+                    f"epoch {version} of {location} is not the one that this query has committed: "
+                    "the location was changed or restored while the query ran. Nothing of this "
+                    "epoch was committed; stop every query on the location and start one again."
+                )
         return CachedVersion(held, version)
+
+    def at_least(self, location: str, query: str, key_groups: int, version: Epoch) -> CachedVersion:
+        """A location at the last version that is committed by now, which is not before this one."""
+        held = self._locations.get((location, query))
+        if held is None or not held.journal.holds(held.trail):
+            held = self._open(location, query, key_groups, version)
+        held.journal.catch_up(held.trail)
+        if held.trail.epoch < version:
+            # The next manifests were collected, and this one was kept for a reader.
+            held.trail = held.journal.trail(version)
+        return CachedVersion(held, held.trail.epoch)
+
+    def _open(self, location: str, query: str, key_groups: int, version: Epoch) -> _Location:
+        """A location without replicas, in the place of what is held of this path."""
+        store = (self._open_store or stores.open_store)(location)
+        journal = Journal(store, Identity(query, key_groups, 0))
+        held = _Location(journal, journal.trail(version), {})
+        for key in [k for k in self._locations if k[0] == location]:
+            del self._locations[key]
+        self._locations[location, query] = held
+        return held
 
     def clear(self) -> None:
         """Drop everything, as the end of the process would."""
@@ -122,6 +136,20 @@ class CachedVersion:
             if replica.lag(int(group)) > FORGET_AFTER:
                 replica.forget(group.reshape(1))
         return replica
+
+
+def _leads_to(held: _Location, version: Epoch, checksum: str) -> bool:
+    """Bring what is held to a version, if that is ahead of it in the same history."""
+    if held.trail.epoch > version:
+        # A task older than what this process has seen.
+        return False
+    try:
+        held.journal.follow(held.trail, version)
+    except (MissingFileError, BrokenChainError):
+        # Away for longer than manifests are kept, or of a history that was lost: nothing says
+        # that the replicas are of this one.
+        return False
+    return held.trail.checksum == checksum
 
 
 process_cache = ReplicaCache()

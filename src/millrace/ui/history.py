@@ -21,6 +21,8 @@ from millrace.log.manifest import Manifest
 from millrace.reconfigure.requests import Answer, Request
 
 KEPT_POINTS = 3600
+KEPT_MARKS = 1000
+"""Starts of the query, and losses of executors."""
 KEPT_ASSIGNMENTS = 400
 """Changes of an operator's assignment; a move in many steps has one per step."""
 
@@ -97,8 +99,8 @@ class History:
         self.written = 0
         self.rows = 0
         self.epochs = 0
-        self._starts: list[Mark] = []
-        self._changes: list[_Change] = []
+        self._starts: deque[Mark] = deque(maxlen=KEPT_MARKS)
+        self._changes: deque[_Change] = deque(maxlen=KEPT_MARKS)
         self._run = ""
 
     def add(self, manifest: Manifest, trail: Trail) -> None:
@@ -144,7 +146,8 @@ class History:
         spans = [_span(answer) for _, answer in requests]
         known = set(not_lost)
         lost = []
-        for change in self._changes:
+        # A copy: another thread may be adding to it.
+        for change in list(self._changes):
             if any(first <= change.epoch <= last for first, last in spans):
                 continue
             for name in change.gone:

@@ -10,7 +10,7 @@ import uvicorn
 
 from millrace import access
 from millrace.errors import PageError
-from millrace.repeating import Repeating
+from millrace.repeating import Repeating, first_line
 from millrace.ui.app import make_app
 from millrace.ui.watch import Source, Watch
 
@@ -33,12 +33,9 @@ class Page:
         )
         config.load()
         self._server = uvicorn.Server(config)
-        self._serving = threading.Thread(
-            target=self._server.run,
-            kwargs={"sockets": [listener]},
-            name="millrace-ui",
-            daemon=True,
-        )
+        self._serving = threading.Thread(target=self._serve, name="millrace-ui", daemon=True)
+        self.problem: str | None = None
+        """Why nothing is served any more; None if it is, or if it was closed."""
         self._following = Repeating("ui-follow", self._follow)
         self._listener = listener
         watch.refresh()
@@ -68,6 +65,14 @@ class Page:
 
     def __repr__(self) -> str:
         return f"<Page {self.url.partition('#')[0]} of {self.watch.location}>"
+
+    def _serve(self) -> None:
+        try:
+            self._server.run(sockets=[self._listener])
+        except BaseException as error:
+            # Uvicorn's way to give up is SystemExit, which ends a thread without a word.
+            self.problem = first_line(error)
+            _log.error("%r has ended: %s", self, self.problem)
 
     def _follow(self) -> float:
         self.watch.refresh()

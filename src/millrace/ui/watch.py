@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from millrace import clock
-from millrace.errors import MillraceError, MissingFileError
+from millrace.errors import BrokenChainError, MillraceError, MissingFileError
 from millrace.ids import Epoch
 from millrace.log import Journal, Trail, open_store
 from millrace.reconfigure.requests import Answer, Request, Requests
 from millrace.ui.history import (
+    KEPT_MARKS,
     KEPT_POINTS,
     History,
     Mark,
@@ -65,7 +67,7 @@ class Watch:
         self._asked_at = -REQUESTS_EVERY
         self._trail: Trail | None = None
         self._operators: list[OperatorNow] = []
-        self._notes: list[Mark] = []
+        self._notes: deque[Mark] = deque(maxlen=KEPT_MARKS)
         self._lock = threading.Lock()
         self.problem = ""
         """Why the last refresh failed; empty if it did not."""
@@ -96,30 +98,44 @@ class Watch:
             self._asked_at = now
 
     def _follow(self) -> None:
+        if self._trail is not None and not self._read_on(self._trail):
+            if not self.journal.holds(self._trail):
+                # The location was restored from a backup and has other epochs of these numbers, or
+                # this one is not retained any more: what is shown starts over.
+                self.history = History()
+                self._trail = None
+            elif (head := self.journal.head()) > self._trail.epoch:
+                # It went on so fast that the next one is not retained any more.
+                self._begin(head)
         if self._trail is None:
             epochs = self.journal.epochs()
             if not epochs:
                 return
-            self._begin(epochs[max(0, len(epochs) - KEPT_POINTS)])
+            self._read_on(self._begin(epochs[max(0, len(epochs) - KEPT_POINTS)]))
         assert self._trail is not None
-        before = self._trail.epoch
-        while True:
-            try:
-                manifest, checksum = self.journal.read(Epoch(self._trail.epoch + 1))
-            except MissingFileError:
-                break
-            self._trail.advance(manifest, checksum)
-            self.history.add(manifest, self._trail)
-        if self._trail.epoch == before:
-            head = self.journal.head()
-            if head > before:
-                # It went on so fast that the next one is not retained any more.
-                self._begin(head)
         self._operators = operators_now(self._trail)
 
-    def _begin(self, epoch: Epoch) -> None:
-        self._trail = self.journal.trail(epoch)
-        self.history.add(self.journal.read(epoch)[0], self._trail)
+    def _read_on(self, trail: Trail) -> bool:
+        """Read the manifests after a trail's; whether there were any."""
+        before = trail.epoch
+        while True:
+            try:
+                manifest, checksum = self.journal.read(Epoch(trail.epoch + 1))
+            except MissingFileError:
+                break
+            try:
+                trail.advance(manifest, checksum)
+            except BrokenChainError:
+                if self.journal.holds(trail):
+                    raise
+                return False
+            self.history.add(manifest, trail)
+        return trail.epoch > before
+
+    def _begin(self, epoch: Epoch) -> Trail:
+        trail = self._trail = self.journal.trail(epoch)
+        self.history.add(self.journal.read(epoch)[0], trail)
+        return trail
 
     def _take(self, live: QueryStatus) -> None:
         before, self._live = self._live, live
@@ -144,7 +160,10 @@ class Watch:
 
     def _read_requests(self) -> list[tuple[Request, Answer | None]]:
         found: list[tuple[Request, Answer | None]] = []
-        for id_ in self._requests.ids():
+        ids = self._requests.ids()
+        # Old ones are forgotten, here as in the location.
+        self._answered = {id_: self._answered[id_] for id_ in ids if id_ in self._answered}
+        for id_ in ids:
             known = self._answered.get(id_)
             if known is not None:
                 found.append(known)
@@ -162,7 +181,9 @@ class Watch:
 
     def marks(self) -> list[Mark]:
         """Everything on the time line, oldest first."""
-        known = {m.title.rpartition(" ")[0] for m in self._notes if m.kind in ("lost", "left")}
+        known = {
+            m.title.rpartition(" ")[0] for m in list(self._notes) if m.kind in ("lost", "left")
+        }
         alive = self._live.executors if self._live is not None else ()
         derived = self.history.marks(self._asked, known.union(alive))
         return sorted([*derived, *self._notes], key=lambda mark: mark.time_ms)

@@ -28,6 +28,7 @@ ORDER = (
     "rescale-slow-store",
     "recovery",
     "limits",
+    "endurance",
     "soak",
     "query",
     "serve",
@@ -83,6 +84,12 @@ ABOUT = {
         "reaches and with few keys; a map of a million entries; a million timers due in one epoch; "
         "epochs in which one key has 90 % of the rows; 4,096 key groups; a value of 100 MB. "
         "`worker_anon_mb` is the memory of the largest Python worker without mapped files."
+    ),
+    "endurance": (
+        "Thousands of small epochs with readers, a view, `millrace serve` and the live page open. "
+        "Files of the location by folder; memory without mapped files, threads and descriptors of "
+        "every process. `first` and `last` are medians of an early and a late part of the run, "
+        "`slope` is the rise per 1,000 epochs."
     ),
     "soak": (
         "A query under kills, zombies, a failing store and disk, clock jumps and rescales, "
@@ -143,6 +150,7 @@ GRIDS: dict[str, dict[str, str]] = {
         "hot key, key groups": r"(?:hot|groups)\.(?P<column>epoch_ms)\.(?P<row>\w+)$",
         "map, timers, value": r"(?P<column>)(?P<row>(?:map|timers|value)\..+)$",
     },
+    "endurance": {"what may grow": r"(?P<row>.+)\.(?P<column>first|last|slope)$"},
     "soak": {},
     "query": {
         "seconds": r"(?P<row>\w+_s)\.(?P<column>spark|millrace)\.\w+$",

@@ -15,7 +15,7 @@ def test_waiting_for_the_end_is_waiting_for_the_runs_end() -> None:
         waited.append(given)
         return given is None
 
-    run: Any = SimpleNamespace(await_end=await_end)
+    run: Any = SimpleNamespace(await_end=await_end, is_stopped=False, reason=lambda error: None)
     assert not Query(run, "location").await_termination(0.05)
     assert Query(run, "location").await_termination()
     assert waited == [0.05, None]

@@ -51,7 +51,7 @@ def test_without_a_watermark(driven: Driven) -> None:
 def test_late_is_what_is_behind_the_watermark_of_the_epoch_before(driven: Driven) -> None:
     driven.commit(driven.run([1]), Times.after(driven.trail, 9_000_000, 4_000_000))
     times = Times.after(driven.trail, 9_500_000, 6_000_000)
-    assert times == Times(Epoch(1), 9_500_000, 6_000_000, 4_000_000)
+    assert times == Times(Epoch(1), 9_500_000, 6_000_000, 4_000_000, driven.trail.checksum)
 
 
 def test_processing_time_stands_still_where_the_clock_was_set_back(driven: Driven) -> None:

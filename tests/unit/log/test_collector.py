@@ -53,7 +53,7 @@ def test_every_few_epochs_what_is_not_retained_goes(
     until(lambda: location.journal.epochs()[0] == 10, "the collection")
     assert location.journal.epochs() == [10, 11, 12]
     assert len(location.state()) == 5
-    assert collector.problem is None
+    assert collector.thread.problem is None
 
 
 def test_a_file_that_others_have_collected_is_no_failure(
@@ -81,7 +81,7 @@ def test_what_fails_is_shown(
 
     monkeypatch.setattr(collector_module, "collect", broken)
     run(location, collector, 4)
-    until(lambda: collector.problem == "no network", "the problem")
+    until(lambda: collector.thread.problem == "no network", "the problem")
 
 
 def test_each_manifest_is_read_once(

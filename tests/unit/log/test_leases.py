@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,24 @@ def test_the_thread_renews(stream: Counted, monkeypatch: pytest.MonkeyPatch) -> 
         while len(renewed) < 3:
             clock.sleep(0.002)
         assert renewed[0] is reader._lease
+
+
+def test_a_thread_that_could_not_be_started_is_started_with_the_next_lease(
+    stream: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = leases_module._Keeper()
+    monkeypatch.setattr(leases_module, "_keeper", keeper)
+
+    def failing(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", failing)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            mr.open(stream.url)
+    with mr.open(stream.url):
+        assert keeper._thread.is_alive
+    keeper._thread.close()
 
 
 def test_a_collection_between_opening_and_lease(

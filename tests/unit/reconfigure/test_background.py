@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,7 +35,7 @@ def threads(stage: Stage) -> Iterator[Background]:
     made = Background(stage.director, stage.requests)
     yield made
     made.close()
-    assert not any(thread.is_alive for thread in made._threads)
+    assert not any(thread.is_alive for thread in made.threads)
 
 
 def becomes(true: Callable[[], bool]) -> None:
@@ -44,13 +45,22 @@ def becomes(true: Callable[[], bool]) -> None:
         clock.sleep(0.005)
 
 
-ERRORS = [StoreError("no network"), OSError("no network"), RuntimeError("no network")]
+ERRORS = [
+    StoreError("no network"),
+    OSError("no network"),
+    RuntimeError("no network"),
+    asyncio.CancelledError("no network"),
+]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("call", ["open", "read", "take", "answered", "tidy"])
 def test_requests_are_taken_when_the_store_works_again(
-    stage: Stage, threads: Background, monkeypatch: pytest.MonkeyPatch, call: str, error: Exception
+    stage: Stage,
+    threads: Background,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    error: BaseException,
 ) -> None:
     works = threading.Event()
     real = getattr(stage.requests, call)
@@ -74,7 +84,7 @@ def test_requests_are_taken_when_the_store_works_again(
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_following_goes_on_when_it_works_again(
-    stage: Stage, threads: Background, error: Exception
+    stage: Stage, threads: Background, error: BaseException
 ) -> None:
     stage.cluster.failing = error
     stage.run(follow=False)
@@ -118,11 +128,11 @@ def test_closing_does_not_wait_for_a_pause(
     monkeypatch.setattr(background, "POLL_SECONDS", 600.0)
     threads.start()
     threads.close()
-    assert not any(thread.is_alive for thread in threads._threads)
+    assert not any(thread.is_alive for thread in threads.threads)
 
 
 def test_a_closed_director_ends_the_threads(stage: Stage, threads: Background) -> None:
     """A failed run closes its director, and nothing else."""
     threads.start()
     stage.director.close()
-    becomes(lambda: not any(thread.is_alive for thread in threads._threads))
+    becomes(lambda: not any(thread.is_alive for thread in threads.threads))

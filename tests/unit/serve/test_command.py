@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import httpx
@@ -17,7 +18,8 @@ from tests.waiting import DEADLINE
 
 from millrace.cli import main
 from millrace.errors import TokenRequiredError
-from millrace.serve.command import read_token
+from millrace.serve.command import Endpoint, read_token, server
+from millrace.serve.lookups import Lookups
 
 
 def test_where_the_token_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,3 +77,27 @@ def test_it_serves_and_stops(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.stderr.close()
+
+
+def test_a_server_outlives_what_one_request_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = Counting(str(tmp_path))
+    counting.epoch({"a": (1, 5)})
+    lookups = Lookups(str(tmp_path))
+    served = server(lookups, Endpoint("127.0.0.1", 0, None, None))
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        thread = threading.Thread(target=served.run, kwargs={"sockets": [bound]})
+        thread.start()
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}/v1/totals?k=a"
+
+        def failing(*_: object) -> None:
+            raise RuntimeError("out of luck")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(lookups, "look_up", failing)
+            assert httpx.get(url, trust_env=False, timeout=DEADLINE).status_code == 500
+        assert httpx.get(url, trust_env=False, timeout=DEADLINE).json()["row"]["total"] == 5
+        served.should_exit = True
+        thread.join(DEADLINE)
+    assert not thread.is_alive()

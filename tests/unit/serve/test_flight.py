@@ -124,3 +124,23 @@ def test_before_the_first_epoch(tmp_path_factory: pytest.TempPathFactory) -> Non
         pytest.raises(flight.FlightUnavailableError, match="no committed epoch yet"),
     ):
         exchange(client, ["totals"], [keys(["a"])])
+
+
+def test_a_server_outlives_what_one_call_raises(
+    counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lookups = Lookups(counting.url)
+    with (
+        FlightLookups(lookups, "grpc://127.0.0.1:0") as served,
+        flight.connect(("127.0.0.1", served.port)) as connected,
+    ):
+
+        def failing(*_: object) -> None:
+            raise RuntimeError("out of luck")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(lookups, "look_up", failing)
+            with pytest.raises(pa.ArrowException, match="out of luck"):
+                exchange(connected, ["totals"], [keys(["key-7"])])
+        (answer,) = exchange(connected, ["totals"], [keys(["key-7"])])
+        assert answer[0].column("n").to_pylist() == [8]

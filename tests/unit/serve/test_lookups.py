@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
+from tests.restoring import Backup
 from tests.unit.serve.counting import Counting
 
 import millrace as mr
@@ -186,6 +187,37 @@ def test_an_epoch_that_a_reader_keeps_while_the_next_ones_go(
     assert lookups.look_up("totals", {"k": pa.array(["a"])}).rows.column("n").to_pylist() == [81]
 
 
+def test_answers_after_a_restore_are_of_the_new_history(tmp_path: Path) -> None:
+    """Whether it has come as far as the lost one by then or not."""
+    url = str(tmp_path)
+    counting = Counting(url)
+    for _ in range(3):
+        counting.epoch({"a": (1, 1)})
+    backup = Backup(url)
+    for _ in range(3):
+        counting.epoch({"a": (1, 1)})
+    behind, level, ahead, further = (Lookups(url) for _ in range(4))
+    backup.restore()
+
+    def counted(lookups: Lookups) -> tuple[int, list[int]]:
+        epoch = lookups.refresh()
+        found = lookups.look_up("totals", {"k": pa.array(["a"])})
+        assert found.standing.epoch == epoch
+        return epoch, found.rows.column("n").to_pylist()
+
+    assert counted(behind) == (3, [3])
+    restored = Counting(url)
+    for _ in range(3):
+        restored.epoch({"a": (100, 1)})
+    assert counted(level) == (6, [303])
+    restored.epoch({"a": (100, 1)})
+    for lookups in (ahead, level, behind):
+        assert counted(lookups) == (7, [403])
+    restored.epoch({"a": (100, 1)})
+    for lookups in (further, ahead, level, behind):
+        assert counted(lookups) == (8, [503])
+
+
 def test_a_location_without_an_epoch_answers_once_there_is_one(tmp_path: Path) -> None:
     counting = Counting(str(tmp_path))
     lookups = Lookups(str(tmp_path))
@@ -242,3 +274,14 @@ def test_collated_keys_are_refused(tmp_path: Path) -> None:
     counting.insert(1, 2, "a", 1, 1)
     with pytest.raises(UnhashableKeyError, match="only Spark knows"):
         Lookups(str(tmp_path)).look_up("totals", {"k": pa.array(["a"])})
+
+
+def test_asking_in_other_words_costs_no_memory(tmp_path: Path) -> None:
+    counting = Counting(str(tmp_path))
+    counting.epoch({"a": (1, 5)})
+    lookups = Lookups(str(tmp_path))
+    for times in range(1, 50):
+        for states in (["n", "total"] * times, ["total"] * times):
+            found = lookups.look_up("totals", {"k": pa.array(["a"])}, states)
+            assert found.rows.schema.names == ["k", *(["n"] if "n" in states else []), "total"]
+    assert len(lookups.operator("totals")._schemas) == 2

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from millrace.errors import FencedError
+from millrace import clock
+from millrace.api.query import Query
+from millrace.errors import FencedError, StoreError
+from millrace.spark import run as run_module
 from millrace.spark.run import FENCE_SECONDS, Run
 
 
@@ -138,3 +141,176 @@ def test_a_run_that_ended_before_another_began_has_lost_nothing() -> None:
     query.isActive = False
     assert run._watch_fence() is None
     assert run.failure is None
+
+
+class Restarting:
+    """A run in the middle of a rescale by `restart`."""
+
+    def __init__(self) -> None:
+        run: Any
+        run, self.query = a_run()
+        self.run: Run = run
+        run.director.restarting.set()
+        run.director.adopt = run.director.restarting.clear
+        run.director.close = lambda: None
+        run.journal = SimpleNamespace(store=SimpleNamespace(url="a location"))
+        run._epoch_lock = threading.Lock()
+        run._runner = SimpleNamespace(restart=lambda: None)
+        run._launch = SparkQuery
+        self.query.stop = self._stop  # type: ignore[attr-defined]
+        self.query.awaitTermination = lambda: True  # type: ignore[attr-defined]
+        self.query.exception = lambda: None  # type: ignore[attr-defined]
+
+    def _stop(self) -> None:
+        self.query.isActive = False
+
+
+ERRORS = [StoreError("no network"), RuntimeError("no network"), MemoryError("no network")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("step", ["launch", "adopt", "forget plans"])
+def test_a_restart_that_fails_ends_the_run_and_says_why(
+    step: str, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    restarting = Restarting()
+    run: Any = restarting.run
+
+    def failing() -> None:
+        raise error
+
+    if step == "launch":
+        run._launch = failing
+    elif step == "adopt":
+        run.director.adopt = failing
+    else:
+        run._runner.restart = failing
+    thread = threading.Thread(target=run._restart)
+    thread.start()
+    thread.join()
+    assert not run.is_active
+    assert run.reason() is error
+    assert "a location: the restart failed: no network" in caplog.text
+    query = Query(run, "a location")
+    assert query.exception() is error
+    for wait in (query.await_termination, lambda: query.await_termination(0.1)):
+        with pytest.raises(type(error), match="no network"):
+            wait()
+    with pytest.raises(type(error), match="no network"):
+        query.process_all_available()
+
+
+def test_a_query_of_sparks_that_a_failed_restart_could_not_stop_ends_with_its_next_batch() -> None:
+    restarting = Restarting()
+    run: Any = restarting.run
+
+    def failing() -> None:
+        raise RuntimeError("it does not stop")
+
+    restarting.query.stop = failing  # type: ignore[attr-defined]
+    run._restart()
+    assert restarting.query.isActive
+    with pytest.raises(RuntimeError, match="it does not stop"):
+        run(SimpleNamespace(), 7)
+
+
+def test_a_restart_goes_on_with_the_next_query() -> None:
+    restarting = Restarting()
+    restarting.run._restart()
+    assert not restarting.query.isActive
+    assert restarting.run.spark_query is not restarting.query
+    assert restarting.run.is_active
+    assert restarting.run.failure is None
+
+
+def test_a_start_whose_threads_cannot_be_started_leaves_nothing_running() -> None:
+    run: Any
+    run, query = a_run()
+    stopped: list[str] = []
+
+    def failing() -> None:
+        raise RuntimeError("can't start new thread")
+
+    run._epoch_lock = threading.Lock()
+    run._idle = SimpleNamespace(close=lambda: stopped.append("idle"))
+    run._fence_thread = SimpleNamespace(close=lambda: stopped.append("fence"))
+    run._background = SimpleNamespace(start=failing, close=lambda: stopped.append("background"))
+    run._collector = SimpleNamespace(close=lambda: stopped.append("collector"))
+    query.stop = lambda: stopped.append("query")
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        run.start(lambda: query)
+    assert stopped == ["query", "idle", "background", "collector", "fence"]
+
+
+class Waiting:
+    """A run with a move that waits, and no batch for a while."""
+
+    def __init__(self) -> None:
+        run: Any
+        run, self.query = a_run()
+        self.run: Run = run
+        self.steps = 0
+        self.error: BaseException | None = None
+        self.told: list[int] = []
+        self.stopped = False
+        run._epoch_lock = threading.Lock()
+        run._last_batch = float("-inf")
+        run.listeners = [self.told.append]
+        run._collector = SimpleNamespace(after_epoch=self.told.append)
+        run._runner = SimpleNamespace(run_without_rows=self._step)
+        run.director.is_closed = False
+        run.director.waits_for_epoch = True
+        run.director.close = lambda: None
+        self.query.stop = self._stop  # type: ignore[attr-defined]
+
+    def _step(self) -> int:
+        self.steps += 1
+        if self.error is not None:
+            raise self.error
+        return 7
+
+    def _stop(self) -> None:
+        self.stopped = True
+
+
+def test_a_move_goes_on_while_no_batch_comes() -> None:
+    waiting = Waiting()
+    assert waiting.run._step_without_rows() == run_module.IDLE_POLL_SECONDS
+    assert waiting.told == [7, 7]
+
+
+@pytest.mark.parametrize("why", ["batch", "busy", "nothing", "stopped", "failed"])
+def test_nothing_is_done_without_a_batch_unless_it_has_to_be(why: str) -> None:
+    waiting = Waiting()
+    run: Any = waiting.run
+    if why == "batch":
+        run._last_batch = clock.stopwatch() + 1e6
+    elif why == "busy":
+        run._epoch_lock.acquire()
+    elif why == "nothing":
+        run.director.waits_for_epoch = False
+    elif why == "stopped":
+        run._stopped.set()
+    else:
+        run.failure = ValueError()
+    run._step_without_rows()
+    assert waiting.steps == 0
+
+
+def test_a_run_that_has_lost_its_location_ends_without_a_batch() -> None:
+    waiting = Waiting()
+    waiting.error = FencedError("another one was faster")
+    assert waiting.run._step_without_rows() is None
+    assert waiting.stopped
+    assert waiting.run.failure is waiting.error
+    assert not waiting.run._epoch_lock.locked()
+
+
+def test_a_store_that_fails_is_tried_again_without_a_batch() -> None:
+    waiting = Waiting()
+    waiting.error = StoreError("no network")
+    with pytest.raises(StoreError):
+        waiting.run._step_without_rows()
+    assert waiting.run.failure is None
+    waiting.error = None
+    assert waiting.run._step_without_rows() == run_module.IDLE_POLL_SECONDS

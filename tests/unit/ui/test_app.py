@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from starlette.applications import Starlette
 from tests.conftest import ROOT
 from tests.unit.ui.histories import eventful
@@ -182,3 +183,38 @@ def test_a_port_is_not_held_by_a_location_that_is_none(tmp_path: Path) -> None:
         open_page(str(tmp_path), port=port)
     with socket.socket() as again:
         again.bind(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), RuntimeError("no loop")], ids=repr)
+def test_a_page_that_can_serve_no_more_says_so(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: BaseException,
+) -> None:
+    def failing(server: uvicorn.Server, **_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(uvicorn.Server, "run", failing)
+    with open_page(eventful(tmp_path / "location", monkeypatch).url) as page:
+        until(lambda: page.problem == str(error), "the problem")
+        assert f"has ended: {error}" in caplog.text
+
+
+def test_a_page_outlives_what_one_request_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_page(eventful(tmp_path / "location", monkeypatch).url) as page:
+
+        def ask() -> int:
+            url = page.url + "api/snapshot"
+            return httpx.get(url, trust_env=False, timeout=DEADLINE).status_code
+
+        def failing(after: int) -> None:
+            raise RuntimeError("no more")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(page.watch, "snapshot", failing)
+            assert ask() == 500
+        assert ask() == 200
+        assert page.problem is None

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.restoring import Backup
 from tests.unit.ui.histories import BEGIN_MS, FOUR, GROUPS, THREE, TWO, Past, eventful
 
 from millrace.errors import NotALocationError
 from millrace.log.manifest import manifest_path
 from millrace.log.retention import collect
 from millrace.reconfigure.requests import Answer
+from millrace.ui.history import KEPT_MARKS
 from millrace.ui.watch import QueryStatus, Watch
 
 
@@ -122,6 +124,28 @@ def test_the_past_may_be_collected_meanwhile(
     assert shown(watch)["epoch"][-1] == 42
 
 
+@pytest.mark.parametrize("epochs", [0, 3, 4])
+def test_after_a_restore_the_page_shows_the_new_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
+    past = Past(tmp_path / "location", monkeypatch)
+    past.epochs(2)
+    backup = Backup(tmp_path / "location")
+    past.epochs(3, FOUR)
+    watch = Watch(past.url)
+    watch.refresh()
+    assert shown(watch)["shards"] == [2, 2, 4, 4, 4]
+    backup.restore()
+    again = Past(tmp_path / "location", monkeypatch)
+    again.epochs(epochs, THREE)
+    watch.refresh()
+    assert watch.problem == ""
+    assert shown(watch)["shards"] == [2, 2] + [3] * epochs
+    again.epochs(1, TWO)
+    watch.refresh()
+    assert shown(watch)["epoch"] == list(range(1, epochs + 4))
+
+
 def test_damage_is_told_and_the_rest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     past = Past(tmp_path / "location", monkeypatch)
     past.epochs(2)
@@ -180,3 +204,22 @@ def test_marks_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_is_not_a_location(tmp_path: Path) -> None:
     with pytest.raises(NotALocationError, match="is not a Millrace location"):
         Watch(str(tmp_path))
+
+
+def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millrace.ui.watch.REQUESTS_EVERY", 0.0)
+    monkeypatch.setattr("millrace.reconfigure.requests.KEEP", 5)
+    past = Past(tmp_path / "location", monkeypatch)
+    past.epochs(1)
+    watch = Watch(past.url)
+    for number in range(2 * KEPT_MARKS):
+        watch.note("note", f"note {number}")
+    assert titles(watch) == [f"note {n}" for n in range(KEPT_MARKS, 2 * KEPT_MARKS)]
+    for _ in range(20):
+        past.now_ms += 1
+        asked = past.requests.submit("rescale", parallelism=2, strategy="live")
+        past.requests.answer(asked.id, Answer("refused", "not now"))
+        watch.refresh()
+        past.requests.tidy()
+    watch.refresh()
+    assert len(watch._answered) == 5

@@ -274,6 +274,25 @@ def limits_command(keys: int) -> Any:
     return limits.Options(keys=keys)
 
 
+@benchmark(bench, "endurance")
+@click.option("--epochs", type=Size(), default="5k", show_default=True, help="Epochs to run.")
+@click.option("--every", type=int, default=25, show_default=True, help="Epochs per sample.")
+def endurance_command(epochs: int, every: int) -> Any:
+    """Thousands of small epochs with readers, a view, `serve` and the page open: what grows.
+
+    Files, memory, threads and descriptors of every process, sampled while the epochs run.
+
+    \b
+    Examples:
+      millrace bench endurance --quick
+      millrace bench endurance --json endurance.json
+      millrace bench endurance --epochs 600 --every 10
+    """
+    from millrace_lab.bench import endurance
+
+    return endurance.Options(epochs=epochs, sample_every=max(every, 1))
+
+
 @benchmark(bench, "latency")
 @click.option("--keys", type=Size(), default="100k", show_default=True, help="Size of the state.")
 @click.option(

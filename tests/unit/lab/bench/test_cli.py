@@ -14,6 +14,7 @@ from tests.unit.lab.bench.results import python_result, state_types_result, writ
 from millrace_lab.bench import (
     BenchmarkError,
     Result,
+    endurance,
     growth,
     latency,
     limits,
@@ -41,6 +42,7 @@ COMMANDS = {
     "query": query,
     "serve": serve,
     "limits": limits,
+    "endurance": endurance,
     "latency": latency,
     "peers": peers,
 }
