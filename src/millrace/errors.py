@@ -158,12 +158,20 @@ class CorruptionError(MillraceError):
     """Stored bytes are not what was written."""
 
 
+class MalformedError(CorruptionError):
+    """A file is whole, but what is in it is not what Millrace writes."""
+
+
 class CorruptSegmentError(CorruptionError):
-    """A segment's bytes do not match the checksum in its manifest."""
+    """A segment's bytes do not match the checksum in its manifest, or are no rows of its table."""
 
 
 class CorruptManifestError(CorruptionError):
-    """A manifest's bytes do not match its own checksum, or its chain is broken."""
+    """A manifest's bytes do not match its own checksum, make no sense, or its chain is broken."""
+
+
+class CorruptViewError(CorruptionError):
+    """The stored result of a view is not what a query wrote."""
 
 
 class BrokenChainError(CorruptManifestError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json as json_
-import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -19,9 +18,9 @@ from rich.table import Table
 
 from millrace import clock
 from millrace.cli.failures import Failure, explained, interrupts_set
-from millrace.errors import UsageError
+from millrace.errors import MalformedError, UsageError
 from millrace.ids import OperatorName, Shard, table_name
-from millrace.keygroups import Assignment, format_ranges, parse_ranges
+from millrace.keygroups import Assignment, format_ranges, listed_ranges
 from millrace.keygroups.assignment import check_parallelism
 from millrace.log import Journal, open_store
 from millrace.log.trail import Trail
@@ -43,7 +42,6 @@ TIMEOUT = click.option(
 QUEUE = click.option(
     "--queue", is_flag=True, help="If no query runs, leave the request for its next start."
 )
-RANGES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -210,7 +208,10 @@ def move(
     **waiting: Any,
 ) -> None:
     """Give key groups, such as 0-15,40, to an executor."""
-    groups = parse_ranges(key_groups).tolist() if RANGES.fullmatch(key_groups) else []
+    try:
+        groups = listed_ranges(key_groups).tolist()
+    except MalformedError:
+        groups = []
     if not groups:
         raise Failure(f"{key_groups!r} names no key groups; write 0-15,40.")
     _, trail, known = _open(location)

@@ -89,7 +89,7 @@ def _load(name: OperatorName, spec: str, code: bytes | None, ansi: bool) -> Oper
 
 @functools.lru_cache(maxsize=64)
 def _assignment(groups: tuple[str, ...], key_groups: int) -> Assignment:
-    return Assignment.from_json({"shards": len(groups), "groups": groups}, key_groups)
+    return Assignment.from_json({"shards": len(groups), "groups": list(groups)}, key_groups)
 
 
 def open_shard(

@@ -67,7 +67,9 @@ def _running(store: Store, root: str) -> MissingOffsetsError:
 
 def _batches(files: Files, log: str) -> list[int]:
     names = (path.split("/", 1) for path in files)
-    return [int(name) for folder, name in names if folder == log and name.isdigit()]
+    return [
+        int(name) for folder, name in names if folder == log and name.isascii() and name.isdigit()
+    ]
 
 
 def with_more_sources(files: Files, count: int) -> Files:

@@ -6,7 +6,6 @@ Millrace query processes the next batch exactly as the Spark query would have.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,9 +15,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from millrace import fields
 from millrace.api.stream import Stream, StreamWriter
 from millrace.epoch.rows import decode
-from millrace.errors import SparkStateError, UsageError
+from millrace.errors import MalformedError, SparkStateError, UsageError
+from millrace.fields import MOST_TIME_MS, Fields
 from millrace.ids import Epoch
 from millrace.interchange import spark_state
 from millrace.interchange.offsets import Files, read_offsets, with_more_sources
@@ -100,7 +101,7 @@ def _operators(stream: Stream | StreamWriter) -> dict[str, Any]:
 
 def _last_batch(paths: list[str], checkpoint: str) -> int:
     names = [path.rsplit("/", 1)[-1] for path in paths]
-    batches = [int(name) for name in names if name.isdigit()]
+    batches = [int(name) for name in names if name.isascii() and name.isdigit()]
     if not batches:
         raise SparkStateError(
             f"{checkpoint} is not the checkpoint of a Spark query with a committed batch: it has "
@@ -111,9 +112,19 @@ def _last_batch(paths: list[str], checkpoint: str) -> int:
 
 def _times(files: Files, batch_id: int) -> tuple[int | None, int]:
     """The watermark and the processing time of a batch, as Spark's offset log has them."""
-    metadata = json.loads(files[f"offsets/{batch_id}"].decode().split("\n")[1])
-    watermark = int(metadata.get("batchWatermarkMs", 0)) or None
-    return watermark, int(metadata.get("batchTimestampMs", 0))
+    try:
+        lines = files[f"offsets/{batch_id}"].split(b"\n")
+        times = Fields(fields.parse(lines[1] if len(lines) > 1 else b""), "the second line")
+        watermark, processing = (
+            times.integer(name, 0, MOST_TIME_MS) if times.has(name) else 0
+            for name in ("batchWatermarkMs", "batchTimestampMs")
+        )
+    except MalformedError as error:
+        raise SparkStateError(
+            f"Spark's offsets of batch {batch_id} are malformed: {error}. Restore the checkpoint "
+            "from a backup."
+        ) from error
+    return watermark or None, processing
 
 
 def _chosen(

@@ -7,7 +7,7 @@ from millrace.keygroups.groups import (
     group_shift,
     groups_of,
 )
-from millrace.keygroups.ranges import format_ranges, parse_ranges
+from millrace.keygroups.ranges import format_ranges, listed_ranges, parse_ranges
 
 __all__ = [
     "DEFAULT_KEY_GROUPS",
@@ -16,5 +16,6 @@ __all__ = [
     "format_ranges",
     "group_shift",
     "groups_of",
+    "listed_ranges",
     "parse_ranges",
 ]

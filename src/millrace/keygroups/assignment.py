@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from millrace.arrays import Int64Array
-from millrace.errors import CorruptManifestError, UsageError
+from millrace.errors import MalformedError, UsageError
+from millrace.fields import Fields, text
 from millrace.ids import Shard
 from millrace.keygroups.ranges import format_ranges, parse_ranges
 
@@ -63,21 +64,22 @@ class Assignment:
 
     @staticmethod
     def from_json(data: dict[str, Any], key_groups: int) -> Assignment:
+        fields = Fields(data, "the assignment")
+        shards = fields.integer("shards", 1, key_groups)
         owners = np.full(key_groups, -1, np.int64)
         owned = 0
-        for shard, text in enumerate(data["groups"]):
-            groups = parse_ranges(text)
+        for shard, ranges in enumerate(fields.items("groups", shards)):
+            groups = parse_ranges(ranges, key_groups)
             owned += len(groups)
-            owners[groups[groups < key_groups]] = shard
+            owners[groups] = shard
         if (owners < 0).any():
             missing = format_ranges(np.flatnonzero(owners < 0).tolist())
-            raise CorruptManifestError(f"the assignment gives key groups {missing} no owner")
-        if owned != key_groups or len(data["groups"]) != data["shards"]:
-            raise CorruptManifestError(
-                f"the assignment {data} does not give each of {key_groups} key groups one owner"
-            )
-        executors = tuple(data.get("executors", ()))
-        return Assignment(int(data["shards"]), tuple(owners.tolist()), executors)
+            raise MalformedError(f"the assignment gives key groups {missing} no owner")
+        if owned != key_groups:
+            raise MalformedError(f"the assignment gives some of {key_groups} key groups two owners")
+        executors = fields.items("executors", shards) if fields.has("executors") else []
+        names = tuple(text(name, "the executor of a shard") for name in executors)
+        return Assignment(shards, tuple(owners.tolist()), names)
 
 
 def check_parallelism(shards: object, key_groups: int) -> int:

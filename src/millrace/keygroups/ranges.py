@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
 
 from millrace.arrays import Int64Array
+from millrace.errors import MalformedError
+from millrace.keygroups.groups import MAX_KEY_GROUPS
+
+_RANGES = re.compile(r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*")
 
 
 def format_ranges(groups: Iterable[int]) -> str:
@@ -24,13 +29,30 @@ def format_ranges(groups: Iterable[int]) -> str:
     return ",".join(parts)
 
 
-def parse_ranges(text: str) -> Int64Array:
-    """The inverse of `format_ranges`."""
+def parse_ranges(text: object, below: int = MAX_KEY_GROUPS) -> Int64Array:
+    """The inverse of `format_ranges`; raises unless they ascend and are all below a number."""
+    if text == "":
+        return np.empty(0, np.int64)
+    if not isinstance(text, str) or not _RANGES.fullmatch(text):
+        raise MalformedError(f"{str(text)[:80]!r} are not ranges of key groups")
     pieces = []
-    for part in text.split(",") if text else ():
+    following = 0
+    for part in text.split(","):
         first, _, last = part.partition("-")
-        pieces.append(np.arange(int(first), int(last or first) + 1, dtype=np.int64))
-    return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+        start, end = int(first), int(last or first) + 1
+        if not following <= start < end <= below:
+            raise MalformedError(
+                f"{text[:80]!r} are not ascending ranges of key groups below {below}"
+            )
+        pieces.append(np.arange(start, end, dtype=np.int64))
+        following = end
+    return np.concatenate(pieces)
+
+
+def listed_ranges(text: str) -> Int64Array:
+    """Ranges as people write them, in any order; raises if they are none."""
+    parts = [parse_ranges(part) for part in text.split(",") if text]
+    return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
 
 
 def _one(start: int, last: int) -> str:

@@ -27,7 +27,12 @@ from typing import IO
 
 import pyarrow as pa
 
-from millrace.errors import StoreError, UnsafeFolderError
+from millrace.errors import (
+    CorruptSegmentError,
+    MissingFileError,
+    StoreError,
+    UnsafeFolderError,
+)
 from millrace.log.mapping import map_file
 from millrace.log.store import Store
 
@@ -39,6 +44,9 @@ READERS = 8
 COALESCE = 64 * 1024
 """Ranges with at most this many bytes between them are fetched in one request."""
 
+LARGE = 64 << 20
+"""A segment of more bytes is asked for its length before anything is read of it."""
+
 _log = logging.getLogger("millrace")
 
 
@@ -46,6 +54,8 @@ class SegmentCopy:
     """A sparse copy of a remote segment."""
 
     def __init__(self, store: Store, path: str, size: int) -> None:
+        if size > LARGE:
+            _check_length(store, path, size)
         self._store = store
         self._path = path
         self._full = os.path.join(copies_of(store), f"{path}.{size}")
@@ -108,6 +118,18 @@ class SegmentCopy:
             ) from error
         finally:
             os.close(file)
+
+
+def _check_length(store: Store, path: str, size: int) -> None:
+    """Raise if a file is not as long as its manifest says, before room is made for it."""
+    found = store.size(path)
+    if found is None:
+        raise MissingFileError(f"{store.url}/{path} is missing")
+    if found != size:
+        raise CorruptSegmentError(
+            f"segment {store.url}/{path} has {found} bytes, its manifest says {size}. Restore it "
+            "from a backup, or open an earlier epoch that does not use it."
+        )
 
 
 def _identity(file: int) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from millrace.errors import (
     NotALocationError,
     UnknownEpochError,
 )
+from millrace.fields import Fields
 from millrace.ids import Epoch, OperatorName, TableName
 from millrace.keygroups import format_ranges
 from millrace.log import manifest as manifests
@@ -45,6 +46,12 @@ class Identity:
     key_groups: int
     created_ms: int
 
+    @staticmethod
+    def from_json(body: dict[str, Any]) -> Identity:
+        fields = Fields(body, "the identity")
+        key_groups = manifests.key_groups_of(fields)
+        return Identity(fields.text("query"), key_groups, fields.integer("created"))
+
 
 class Journal:
     """The manifests of one location."""
@@ -63,8 +70,10 @@ class Journal:
                 f"{store.url} is not a Millrace location: it has no {IDENTITY}. Check the path; "
                 "a location is what was given to start() as checkpointLocation."
             ) from error
-        body, _ = manifests.unseal(data, f"{store.url}/{IDENTITY}")
-        return Journal(store, Identity(body["query"], body["keyGroups"], body["created"]))
+        where = f"{store.url}/{IDENTITY}"
+        body, _ = manifests.unseal(data, where)
+        with manifests.malformed(where):
+            return Journal(store, Identity.from_json(body))
 
     @staticmethod
     def create(store: Store, key_groups: int) -> Journal:
@@ -91,16 +100,21 @@ class Journal:
 
     def read(self, epoch: Epoch) -> tuple[Manifest, str]:
         """One manifest and its checksum."""
-        path = manifests.manifest_path(epoch)
-        where = f"{self.store.url}/{path}"
-        manifest, checksum = manifests.decode(self.store.read(path), where)
-        if manifest.epoch != epoch or manifest.query != self.identity.query:
+        where = self._where(epoch)
+        data = self.store.read(manifests.manifest_path(epoch))
+        manifest, checksum = manifests.decode(data, where)
+        mine = (epoch, self.identity.query, self.identity.key_groups)
+        if (manifest.epoch, manifest.query, manifest.key_groups) != mine:
             raise CorruptManifestError(
                 f"{where} is intact but is another manifest: it is epoch {manifest.epoch} of "
-                f"query {manifest.query}; this is query {self.identity.query}. Restore the file "
-                "from a backup of this location."
+                f"query {manifest.query} with {manifest.key_groups} key groups; this is query "
+                f"{self.identity.query} with {self.identity.key_groups}. Restore the file from a "
+                "backup of this location."
             )
         return manifest, checksum
+
+    def _where(self, epoch: Epoch) -> str:
+        return f"{self.store.url}/{manifests.manifest_path(epoch)}"
 
     def epochs(self) -> list[Epoch]:
         """All epochs whose manifest exists, ascending.
@@ -156,7 +170,8 @@ class Journal:
             full, full_checksum = (
                 (manifest, checksum) if manifest.is_full else self.read(manifest.last_full)
             )
-            trail = Trail.from_full(full, full_checksum)
+            with manifests.malformed(self._where(full.epoch)):
+                trail = Trail.from_full(full, full_checksum)
             if not manifest.is_full:
                 self.follow(trail, Epoch(epoch - 1))
                 trail.advance(manifest, checksum)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import threading
 import weakref
@@ -64,15 +65,16 @@ class Lease:
     @staticmethod
     def parse(path: str) -> Lease | None:
         """The lease of a path; None for other files, such as what a crash left behind."""
-        name = path.rsplit("/", 1)[-1]
-        stem = name.removesuffix(".json")
-        parts = stem.split("-")
-        if stem == name or len(parts) != 4 or parts[1] not in (_ONLY, _FROM):
+        found = _NAME.fullmatch(path.rsplit("/", 1)[-1])
+        if found is None:
             return None
-        epoch, kind, expires, holder = parts
-        if not (epoch.isdigit() and expires.isdigit()):
-            return None
+        epoch, kind, expires, holder = found.groups()
         return Lease(Epoch(int(epoch)), kind == _FROM, int(expires), holder)
+
+
+_NAME = re.compile(
+    r"([0-9]{12}|[1-9][0-9]{12,17})-(only|from)-([1-9][0-9]{0,17})-([A-Za-z0-9]+)\.json"
+)
 
 
 def leases(store: Store) -> tuple[list[Lease], list[Lease]]:

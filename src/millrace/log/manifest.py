@@ -9,19 +9,29 @@ files. `last_full` points back to the newest full one.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.errors import CorruptManifestError, NewerFormatError
+from millrace import fields
+from millrace.errors import CorruptManifestError, MalformedError, NewerFormatError
+from millrace.fields import INT64, MOST_TIME_MS, Fields
 from millrace.ids import Epoch, OperatorName, TableName
 from millrace.keygroups import Assignment
+from millrace.keygroups.groups import MAX_KEY_GROUPS, MIN_KEY_GROUPS
 from millrace.log.layout import MANIFESTS
 from millrace.log.segment import FORMAT_VERSION, SegmentEntry
 
 SEAL_BYTES = 65
 """The second line of a sealed file: a SHA-256 in hexadecimal digits, and the line's end."""
+
+MOST_EPOCHS = 10**18 - 1
+MOST_WATERMARK_MS = INT64 // 1000
+"""In microseconds it fits 64 bits. Spark has later years than Python."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +51,15 @@ class OperatorCommit:
         }
 
     @staticmethod
-    def from_json(data: dict[str, Any], key_groups: int) -> OperatorCommit:
+    def from_json(data: Any, key_groups: int, epoch: int) -> OperatorCommit:
+        fields = Fields(data, "an operator")
+        segments = tuple(SegmentEntry.from_json(s, key_groups) for s in fields.items("segments"))
+        if any(segment.epoch != epoch for segment in segments):
+            raise MalformedError("it adds segments of other epochs")
         return OperatorCommit(
-            assignment=Assignment.from_json(data["assignment"], key_groups),
-            segments=tuple(SegmentEntry.from_json(s) for s in data["segments"]),
-            rows=data["rows"],
+            assignment=Assignment.from_json(fields["assignment"], key_groups),
+            segments=segments,
+            rows=fields.integer("rows"),
         )
 
 
@@ -87,9 +101,11 @@ def manifest_path(epoch: Epoch) -> str:
 
 def epoch_of_path(path: str) -> Epoch | None:
     """The epoch of a manifest's path; None for other files, such as what a crash left behind."""
-    name = path.rsplit("/", 1)[-1]
-    stem = name.removesuffix(".json")
-    return Epoch(int(stem)) if stem != name and stem.isdigit() else None
+    found = _MANIFEST.fullmatch(path.rsplit("/", 1)[-1])
+    return Epoch(int(found[1])) if found else None
+
+
+_MANIFEST = re.compile(r"([0-9]{12}|[1-9][0-9]{12,17})\.json")
 
 
 def encode(manifest: Manifest) -> tuple[bytes, str]:
@@ -134,37 +150,93 @@ def unseal(data: bytes, where: str) -> tuple[dict[str, Any], str]:
             f"{where} is damaged: its checksum does not match its content. Restore the file from a "
             "backup; earlier epochs can still be opened by number."
         )
-    body: dict[str, Any] = json.loads(line)
-    if body["format"] > FORMAT_VERSION:
+    with malformed(where):
+        body = fields.members(fields.parse(line), "the content")
+        version = fields.Fields(body, "the content").integer("format", 1)
+    if version > FORMAT_VERSION:
         raise NewerFormatError(
-            f"{where} has format {body['format']}; this Millrace reads up to {FORMAT_VERSION}. "
+            f"{where} has format {version}; this Millrace reads up to {FORMAT_VERSION}. "
             "Upgrade Millrace."
         )
     return body, digest
 
 
+@contextlib.contextmanager
+def malformed(where: str) -> Iterator[None]:
+    """Names the file in which something is not what Millrace writes."""
+    try:
+        yield
+    except MalformedError as error:
+        raise CorruptManifestError(
+            f"{where} is whole but malformed: {error}. Millrace did not write it: restore the file "
+            "from a backup; earlier epochs can still be opened by number."
+        ) from error
+
+
 def decode(data: bytes, where: str) -> tuple[Manifest, str]:
     """A manifest and its checksum from a file's bytes."""
     body, digest = unseal(data, where)
-    key_groups = body["keyGroups"]
-    manifest = Manifest(
-        query=body["query"],
-        run=body["run"],
-        epoch=Epoch(body["epoch"]),
-        parent=body["parent"],
-        last_full=Epoch(body["lastFull"]),
-        batch_id=body["batchId"],
-        watermark_ms=body["watermark"],
-        time_ms=body["time"],
+    with malformed(where):
+        return _decoded(Fields(body, "the manifest")), digest
+
+
+def key_groups_of(body: Fields) -> int:
+    found = body.integer("keyGroups", MIN_KEY_GROUPS, MAX_KEY_GROUPS)
+    if found & (found - 1):
+        raise MalformedError(f"'keyGroups' is {found}, not a power of two")
+    return found
+
+
+def _decoded(body: Fields) -> Manifest:
+    key_groups = key_groups_of(body)
+    epoch = body.integer("epoch", 1, MOST_EPOCHS)
+    is_full = body.has("snapshot")
+    return Manifest(
+        query=body.text("query"),
+        run=body.text("run"),
+        epoch=Epoch(epoch),
+        parent=body.text("parent"),
+        last_full=Epoch(
+            body.integer("lastFull", epoch if is_full else 1, epoch if is_full else epoch - 1)
+        ),
+        batch_id=body.maybe_integer("batchId"),
+        watermark_ms=body.maybe_integer("watermark", -MOST_WATERMARK_MS, MOST_WATERMARK_MS),
+        time_ms=body.integer("time", 0, MOST_TIME_MS),
         key_groups=key_groups,
         operators={
-            TableName(name): OperatorCommit.from_json(commit, key_groups)
-            for name, commit in body["operators"].items()
+            TableName(name): OperatorCommit.from_json(commit, key_groups, epoch)
+            for name, commit in body.members("operators").items()
         },
-        specs=body.get("specs"),
-        snapshot=body.get("snapshot"),
-        figures=body.get("figures"),
-        processing_ms=body.get("processing", 0),
-        unmet_parallelism={OperatorName(name): n for name, n in body.get("wanted", {}).items()},
+        specs=_specs(body) if is_full else None,
+        snapshot=_objects(body.members("snapshot"), "the snapshot") if is_full else None,
+        figures=_figures(body) if body.has("figures") else None,
+        processing_ms=body.integer("processing", 0, MOST_TIME_MS) if body.has("processing") else 0,
+        unmet_parallelism={
+            OperatorName(name): fields.integer(shards, "a number of shards", 1, key_groups)
+            for name, shards in (body.members("wanted") if body.has("wanted") else {}).items()
+        },
     )
-    return manifest, digest
+
+
+def _specs(body: Fields) -> dict[OperatorName, dict[str, Any]]:
+    """What operators are; their kinds know what else is in it."""
+    return {
+        OperatorName(name): spec
+        for name, spec in _objects(body.members("specs"), "the specs").items()
+    }
+
+
+def _objects(data: dict[str, Any], what: str) -> dict[TableName, dict[str, Any]]:
+    return {
+        TableName(name): fields.members(value, f"{name!r} in {what}")
+        for name, value in data.items()
+    }
+
+
+def _figures(body: Fields) -> dict[str, Any]:
+    figures = body.members("figures")
+    if "seconds" in figures:
+        fields.number(figures["seconds"], "'seconds' of the figures")
+    for name, rows in fields.members(figures.get("inputRows", {}), "'inputRows'").items():
+        fields.integer(rows, f"the input rows of {name!r}")
+    return figures

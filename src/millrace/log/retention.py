@@ -126,4 +126,4 @@ def _full_at(journal: Journal, epochs: list[Epoch], wanted: Epoch) -> Epoch | No
 def segment_epoch(path: str) -> int:
     """The epoch in a segment's file name; 0 for files that are not segments."""
     stem = path.rsplit("/", 1)[-1].split("-", 1)[0]
-    return int(stem) if stem.isdigit() else 0
+    return int(stem) if stem.isascii() and stem.isdigit() else 0

@@ -12,6 +12,7 @@ too: Spark would build the batch again, of other rows, while the manifests say i
 from __future__ import annotations
 
 import json
+import re
 import zlib
 
 from millrace.errors import CorruptSparkLogError, MissingFileError
@@ -146,14 +147,17 @@ def check_logs(store: Store, batch: int | None) -> None:
 
 def _ids(store: Store, folder: str) -> list[int]:
     names = (path.rsplit("/", 1)[-1].removesuffix(".compact") for path in store.list(folder))
-    return [int(name) for name in names if name.isdigit()]
+    return [int(name) for name in names if _BATCH.fullmatch(name)]
+
+
+_BATCH = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 def _log_offset(line: str) -> int | None:
     """The offset of a file source; None for other sources."""
     try:
         offset = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     found = offset.get("logOffset") if isinstance(offset, dict) else None
-    return found if isinstance(found, int) else None
+    return found if type(found) is int else None

@@ -7,6 +7,7 @@ last epoch, gives the state. A trail advances by manifests only; it never looks 
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from millrace.arrays import Int64Array
-from millrace.errors import BrokenChainError
+from millrace.errors import BrokenChainError, MalformedError
+from millrace.fields import Fields, integer, items
 from millrace.ids import Epoch, OperatorName, TableName
 from millrace.keygroups import Assignment, format_ranges, parse_ranges
-from millrace.log.manifest import Manifest, OperatorCommit
+from millrace.log.manifest import Manifest, OperatorCommit, manifest_path
 from millrace.log.segment import Section, SegmentEntry
 
 PieceId = tuple[str, int]
@@ -165,21 +167,39 @@ class OperatorLog:
     @staticmethod
     def from_json(data: dict[str, Any], key_groups: int) -> OperatorLog:
         log = OperatorLog(key_groups)
-        segments = [SegmentEntry.from_json(entry) for entry in data["segments"]]
-        for index, section_number, ranges in data["base"]:
-            piece = Piece(segments[index], section_number)
-            groups = parse_ranges(ranges)
+        fields = Fields(data, "the snapshot of an operator")
+        segments = [SegmentEntry.from_json(e, key_groups) for e in fields.items("segments")]
+        if len({entry.path for entry in segments}) < len(segments):
+            raise MalformedError("a snapshot names a segment twice")
+        for found in fields.items("base"):
+            piece, groups = _part(found, segments, key_groups, is_base=True)
             for group in groups.tolist():
                 log.base[group] = piece
             log.base_last[groups] = piece.section.last
-        for index, section_number, *narrowed in data["pieces"]:
-            piece = Piece(segments[index], section_number)
-            covers = narrowed[0] if narrowed else piece.section.covers
-            log._pieces.append(_LivePiece(piece, parse_ranges(covers)))
-        log.rows = data["rows"]
-        if data["assignment"] is not None:
-            log.assignment = Assignment.from_json(data["assignment"], key_groups)
+        for found in fields.items("pieces"):
+            log._pieces.append(_LivePiece(*_part(found, segments, key_groups, is_base=False)))
+        if any(b.order < a.order for a, b in itertools.pairwise(log._pieces)):
+            raise MalformedError("the pieces of a snapshot are not in the order they apply")
+        log.rows = fields.integer("rows")
+        if fields["assignment"] is not None:
+            log.assignment = Assignment.from_json(fields["assignment"], key_groups)
         return log
+
+
+def _part(
+    data: Any, segments: list[SegmentEntry], key_groups: int, *, is_base: bool
+) -> tuple[Piece, Int64Array]:
+    """A section that a snapshot names, and the key groups that it speaks for."""
+    named = items(data, "a part of a snapshot")
+    index, number, *narrowed = named if len(named) in (2, 3) else items(named, "a part", 3)
+    entry = segments[integer(index, "the segment of a part", 0, len(segments) - 1)]
+    number = integer(number, "the section of a part", 0, len(entry.sections) - 1)
+    section = entry.sections[number]
+    covers = parse_ranges(section.covers, key_groups)
+    groups = parse_ranges(narrowed[0], key_groups) if narrowed else covers
+    if section.is_base != is_base or not np.isin(groups, covers, assume_unique=True).all():
+        raise MalformedError(f"a snapshot takes section {number} of {entry.path} for what it isn't")
+    return Piece(entry, number), groups
 
 
 @dataclass
@@ -211,9 +231,9 @@ class Trail:
         """Apply the next manifest of the chain."""
         if manifest.epoch != self.epoch + 1 or manifest.parent != self.checksum:
             raise BrokenChainError(
-                f"the manifest of epoch {manifest.epoch} does not follow that of epoch "
-                f"{self.epoch}: the chain of manifests is broken. Restore the manifests from a "
-                "backup, or start from an earlier epoch."
+                f"{manifest_path(manifest.epoch)}: epoch {manifest.epoch} does not follow that of "
+                f"epoch {self.epoch}: the chain of manifests is broken. Restore the manifests from "
+                "a backup, or start from an earlier epoch."
             )
         for name, commit in manifest.operators.items():
             self.operator(name).apply(commit)
@@ -235,7 +255,8 @@ class Trail:
     @staticmethod
     def from_full(manifest: Manifest, checksum: str) -> Trail:
         """The trail right after a full manifest, without its predecessors."""
-        assert manifest.snapshot is not None
+        if manifest.snapshot is None:
+            raise MalformedError(f"epoch {manifest.epoch} is to be full, and is not")
         trail = Trail(manifest.key_groups)
         trail.operators = {
             name: OperatorLog.from_json(data, manifest.key_groups)

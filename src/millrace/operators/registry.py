@@ -63,13 +63,13 @@ KINDS = {
 
 def kind_of(name: OperatorName, spec: Spec) -> Kind:
     """The kind of an operator; raises if a newer Millrace wrote its spec."""
-    try:
-        return KINDS[spec["kind"]]
-    except KeyError as error:
+    kind = spec.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
         raise NewerFormatError(
-            f"operator {name!r} is a {spec['kind']!r}, which this Millrace does not know. Upgrade "
-            "it."
-        ) from error
+            f"operator {name!r} is a {str(kind)[:80]!r}, which this Millrace does not know. "
+            "Upgrade it."
+        )
+    return KINDS[kind]
 
 
 def from_spec(name: OperatorName, spec: Spec, *, ansi: bool = True) -> Operator:

@@ -20,6 +20,7 @@ from millrace.operators.process.layout import (
 from millrace.operators.process.spec import StateSpecs
 from millrace.operators.process.sweep import sweep_of
 from millrace.operators.registry import kind_of
+from millrace.operators.spec_check import check_spec
 
 if TYPE_CHECKING:
     from millrace.state.writing import Sweep
@@ -57,6 +58,7 @@ class Description:
 
     def __init__(self, name: OperatorName, spec: dict[str, Any]) -> None:
         kind = kind_of(name, spec)
+        check_spec(spec)
         self.name = name
         self.kind: str = spec["kind"]
         self.keys = tuple(KeyColumn(k["name"], k["type"]) for k in spec["keys"])

@@ -19,6 +19,7 @@ import pyarrow as pa
 from millrace.arrays import Int64Array
 from millrace.errors import (
     LocationError,
+    MalformedError,
     MissingEpochError,
     StoreError,
     UnknownColumnError,
@@ -27,7 +28,7 @@ from millrace.errors import (
     UsageError,
 )
 from millrace.ids import Epoch, OperatorName
-from millrace.keygroups import parse_ranges
+from millrace.keygroups import listed_ranges
 from millrace.log import Journal, Trail, open_store
 from millrace.log.leases import Holder, acquire
 from millrace.log.spark_logs import last_committed
@@ -296,11 +297,11 @@ class Reader:
             return None
         try:
             groups = (
-                parse_ranges(key_groups)
+                listed_ranges(key_groups)
                 if isinstance(key_groups, str)
                 else np.asarray(list(key_groups), np.int64)
             )
-        except ValueError as error:
+        except (ValueError, MalformedError) as error:
             raise UsageError(
                 f"key_groups={key_groups!r}: give numbers, or text such as '0-15,31'."
             ) from error

@@ -14,9 +14,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from millrace.errors import AlreadyExistsError, MissingFileError, UnknownViewError
+from millrace import fields
+from millrace.errors import (
+    AlreadyExistsError,
+    CorruptViewError,
+    MalformedError,
+    MissingFileError,
+    UnknownViewError,
+)
+from millrace.fields import Fields
 from millrace.ids import Epoch
 from millrace.log.layout import VIEWS
+from millrace.log.pages import read_file
 from millrace.log.store import Store
 
 KEPT = 3
@@ -24,6 +33,7 @@ KEPT = 3
 METADATA = b"millrace.view"
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+_RESULT = re.compile(r"([0-9]{12})\.arrow")
 
 
 def is_view_name(name: str) -> bool:
@@ -73,9 +83,21 @@ def read(store: Store, name: str, at_most: Epoch | None = None) -> ViewResult:
         except MissingFileError:
             # Replaced by a newer one between listing and reading.
             continue
-        rows = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-        noted = json.loads(rows.schema.metadata[METADATA])
-        return ViewResult(name, found[-1], noted["sql"], rows.replace_schema_metadata())
+        try:
+            return _decoded(data, name, found[-1])
+        except MalformedError as error:
+            raise CorruptViewError(
+                f"{store.url}/{_path(name, found[-1])} is not the result of view {name!r} at epoch "
+                f"{found[-1]}: {error}. Delete it; the running query writes the next one."
+            ) from error
+
+
+def _decoded(data: bytes, name: str, epoch: Epoch) -> ViewResult:
+    rows = read_file(pa.py_buffer(data))
+    noted = Fields(fields.parse((rows.schema.metadata or {}).get(METADATA, b"")), "its metadata")
+    if (noted.text("name"), noted.integer("epoch")) != (name, epoch):
+        raise MalformedError("its metadata names another one")
+    return ViewResult(name, epoch, noted.text("sql"), rows.replace_schema_metadata())
 
 
 def names(store: Store) -> list[str]:
@@ -88,8 +110,8 @@ def epochs_of(store: Store, name: str) -> list[Epoch]:
     """The epochs of a view's results, ascending."""
     if not is_view_name(name):
         return []
-    stems = [path.rsplit("/", 1)[-1].removesuffix(".arrow") for path in store.list(_folder(name))]
-    return sorted(Epoch(int(stem)) for stem in stems if stem.isdigit())
+    files = (_RESULT.fullmatch(path.rsplit("/", 1)[-1]) for path in store.list(_folder(name)))
+    return sorted(Epoch(int(file[1])) for file in files if file)
 
 
 def _folder(name: str) -> str:

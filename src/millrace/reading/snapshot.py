@@ -22,7 +22,9 @@ import numpy as np
 from millrace.arrays import Int64Array
 from millrace.errors import (
     BrokenChainError,
+    CorruptManifestError,
     HistoryReplacedError,
+    MalformedError,
     MillraceError,
     MissingFileError,
     UnknownOperatorError,
@@ -96,7 +98,14 @@ class Snapshot:
         name = OperatorName(operator)
         found = self._description.get(name)
         if found is None:
-            found = self._description[name] = Description(name, self.trail.specs[name])
+            try:
+                found = self._description[name] = Description(name, self.trail.specs[name])
+            except MalformedError as error:
+                raise CorruptManifestError(
+                    f"the manifests of {self.journal.store.url} are malformed at epoch "
+                    f"{self.epoch}, where they describe operator {name!r}: {error}. Millrace did "
+                    "not write that: restore them from a backup, or open another epoch."
+                ) from error
         return found
 
     def log(self, operator: OperatorName, table: str) -> OperatorLog:

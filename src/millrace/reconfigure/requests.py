@@ -11,19 +11,22 @@ answer is final. Files with other names are ignored.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace import clock
+from millrace import clock, fields
 from millrace.errors import (
     AlreadyExistsError,
     CorruptionError,
+    MalformedError,
     MissingFileError,
     UnknownRequestError,
     UsageError,
 )
+from millrace.fields import MOST_TIME_MS, Fields
 from millrace.ids import OperatorName
 from millrace.keygroups import Assignment
 from millrace.keygroups.assignment import check_parallelism
@@ -102,29 +105,29 @@ class Requests:
         try:
             if not _ID.fullmatch(id_):
                 raise MissingFileError(f"{id_!r} is not the id of a request")
-            body = self._read(f"{id_}.json", kind=str, created=int, details=dict)
+            body = self._read(f"{id_}.json")
         except MissingFileError as error:
             raise UnknownRequestError(
                 f"{self._store.url} has no request {id_}. `millrace assignment` shows what the "
                 "query is doing."
             ) from error
-        return Request(id_, body["kind"], body["created"], body["details"])
+        with self._malformed(f"{id_}.json"):
+            kind, created = body.text("kind"), body.integer("created", 0, MOST_TIME_MS)
+            return Request(id_, kind, created, body.members("details"))
 
-    def _read(self, name: str, **fields: type) -> dict[str, Any]:
-        """The content of a file that has these fields."""
+    def _read(self, name: str) -> Fields:
         path = f"{REQUESTS}/{name}"
-        data = self._store.read(path)
+        return Fields(unseal(self._store.read(path), f"{self._store.url}/{path}")[0], "the file")
+
+    @contextlib.contextmanager
+    def _malformed(self, name: str) -> Iterator[None]:
         try:
-            body, _ = unseal(data, f"{self._store.url}/{path}")
-            wrong = [key for key, type_ in fields.items() if not isinstance(body[key], type_)]
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            wrong = [repr(error)]
-        if wrong:
+            yield
+        except MalformedError as error:
             raise CorruptionError(
-                f"{self._store.url}/{path} is malformed ({', '.join(wrong)}). Write requests with "
+                f"{self._store.url}/{REQUESTS}/{name} is malformed: {error}. Write requests with "
                 "the command line or the Python API."
-            )
-        return body
+            ) from error
 
     def take(self, request: Request, run: str) -> None:
         """Record that a driver has seen it."""
@@ -156,10 +159,13 @@ class Requests:
         if not _ID.fullmatch(id_):
             return None
         try:
-            body = self._read(f"{id_}.answer.json", state=str, reason=str, report=dict)
+            body = self._read(f"{id_}.answer.json")
         except MissingFileError:
             return None
-        return Answer(body["state"], body["reason"], body["report"])
+        with self._malformed(f"{id_}.answer.json"):
+            report = body.members("report")
+            _check_report(Fields(report, "the report"))
+            return Answer(body.text("state"), body.text("reason"), report)
 
     def tidy(self) -> None:
         """Forget old requests that were answered."""
@@ -171,6 +177,18 @@ class Requests:
             # The answer goes last: without it the request would be open again.
             for path in sorted(files[id_], key=lambda p: "answer" in p):
                 self._store.delete(path)
+
+
+def _check_report(report: Fields) -> None:
+    """Raise unless what a move has done is told in numbers."""
+    for name in ("key_groups", "bytes", "epochs", "first_epoch", "last_epoch"):
+        if report.has(name):
+            report.integer(name)
+    if report.has("seconds"):
+        fields.number(report["seconds"], "'seconds' of the report")
+    for operator, shards in (report.members("shards") if report.has("shards") else {}).items():
+        for number in fields.items(shards, f"the shards of {operator!r}", 2):
+            fields.integer(number, f"a number of shards of {operator!r}")
 
 
 def _ids(names: set[str]) -> list[str]:

@@ -17,6 +17,7 @@ import uvicorn
 from millrace import access
 from millrace.access import TOKEN_VARIABLE
 from millrace.cli.failures import Failure, explained
+from millrace.connections import BoundedProtocol
 from millrace.errors import TokenRequiredError
 from millrace.serve.flight import FlightLookups
 from millrace.serve.http import App
@@ -131,6 +132,8 @@ def server(lookups: Lookups, endpoint: Endpoint) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
             App(lookups, endpoint.token),
+            http=BoundedProtocol,
+            ws="none",
             log_level="warning",
             access_log=False,
             server_header=False,

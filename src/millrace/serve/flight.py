@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -18,13 +19,25 @@ import pyarrow as pa
 from pyarrow import flight
 
 from millrace.access import has_token
-from millrace.errors import MillraceError, UnknownEpochError, UnknownOperatorError
+from millrace.errors import (
+    KeyColumnsError,
+    MalformedError,
+    MillraceError,
+    UnknownEpochError,
+    UnknownOperatorError,
+)
+from millrace.log.pages import check_columns
 from millrace.serve.lookups import Lookups
 
 FOUND = "_found"
 OPERATOR_KEY = b"millrace.operator"
 STATES_KEY = b"millrace.states"
 AUTHORIZATION = "authorization"
+
+MOST_KEYS = 1 << 20
+"""How many keys one batch may have."""
+MOST_CALLS = 64
+"""How many look-ups may be open at once, exchanges that wait for more keys among them."""
 
 
 class FlightLookups(flight.FlightServerBase):  # type: ignore[misc]
@@ -41,41 +54,48 @@ class FlightLookups(flight.FlightServerBase):  # type: ignore[misc]
         certificates = [] if tls is None else [tls]
         super().__init__(location, middleware=middleware, tls_certificates=certificates)
         self._lookups = lookups
+        self._calls = threading.BoundedSemaphore(MOST_CALLS)
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         operator, states = _asked(descriptor)
         schema: pa.Schema | None = None
-        for chunk in reader:
-            if chunk.data is None:
-                continue
-            rows, metadata = self._answer(operator, chunk.data, states)
-            if schema is None:
-                schema = rows.schema
-                writer.begin(schema)
-            writer.write_with_metadata(rows, metadata)
+        with self._one_of_few():
+            for chunk in reader:
+                if chunk.data is None:
+                    continue
+                rows, metadata = self._answer(operator, chunk.data, states)
+                if schema is None:
+                    schema = rows.schema
+                    writer.begin(schema)
+                writer.write_with_metadata(rows, metadata)
 
     def do_get(self, context: Any, ticket: Any) -> Any:
-        try:
-            with pa.ipc.open_stream(ticket.ticket) as stream:
-                keys = stream.read_all().combine_chunks()
-        except pa.ArrowInvalid as error:
-            raise pa.ArrowInvalid(
-                "the ticket must be an Arrow IPC stream with the keys, whose schema has the "
-                f"metadata {OPERATOR_KEY.decode()!r}: {error}"
-            ) from error
-        metadata = keys.schema.metadata or {}
+        batch = _keys(ticket.ticket)
+        metadata = batch.schema.metadata or {}
         if OPERATOR_KEY not in metadata:
             raise pa.ArrowInvalid(
                 f"the ticket's schema lacks the metadata {OPERATOR_KEY.decode()!r}, which names "
                 "the operator."
             )
-        states = metadata.get(STATES_KEY, b"").decode()
-        batches = keys.to_batches()
-        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=keys.schema)
-        rows, standing = self._answer(
-            metadata[OPERATOR_KEY].decode(), batch, states.split(",") if states else None
-        )
+        states = _text(metadata.get(STATES_KEY, b""))
+        with self._one_of_few():
+            rows, standing = self._answer(
+                _text(metadata[OPERATOR_KEY]), batch, states.split(",") if states else None
+            )
         return flight.GeneratorStream(rows.schema, iter([(rows, standing)]))
+
+    @contextlib.contextmanager
+    def _one_of_few(self) -> Iterator[None]:
+        """A call among at most so many; each has a thread for as long as it is open."""
+        if not self._calls.acquire(blocking=False):
+            raise flight.FlightUnavailableError(
+                f"{MOST_CALLS} look-ups are open already. Try again, and close exchanges that are "
+                "not needed."
+            )
+        try:
+            yield
+        finally:
+            self._calls.release()
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
         with _refusals():
@@ -97,6 +117,7 @@ class FlightLookups(flight.FlightServerBase):  # type: ignore[misc]
         self, operator: str, keys: pa.RecordBatch, states: Sequence[str] | None
     ) -> tuple[pa.RecordBatch, bytes]:
         with _refusals():
+            _check_keys(keys)
             columns = dict(zip(keys.schema.names, keys.columns, strict=True))
             answer = self._lookups.look_up(operator, columns, states)
         arrays = [*answer.rows.columns, pa.array(answer.found)]
@@ -108,8 +129,45 @@ def _with_found(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*schema, pa.field(FOUND, pa.bool_(), nullable=False)])
 
 
+def _keys(ticket: bytes) -> pa.RecordBatch:
+    """The keys of a ticket, as one batch."""
+    try:
+        with pa.ipc.open_stream(ticket) as stream:
+            batches = []
+            for batch in stream:
+                _check_keys(batch)
+                batches.append(batch)
+            schema = stream.schema
+        keys = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
+    except (pa.ArrowException, MalformedError, OSError, ValueError, KeyError) as error:
+        raise pa.ArrowInvalid(
+            "the ticket must be an Arrow IPC stream with the keys, whose schema has the metadata "
+            f"{OPERATOR_KEY.decode()!r}: {error}"
+        ) from error
+    return keys[0] if keys else pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _check_keys(keys: pa.RecordBatch) -> None:
+    """Raise unless keys that came from a client can be looked at."""
+    if keys.num_rows > MOST_KEYS:
+        raise KeyColumnsError(
+            f"{keys.num_rows} keys: at most {MOST_KEYS} in one batch. Send several batches."
+        )
+    names = keys.schema.names
+    if len(set(names)) < len(names):
+        raise KeyColumnsError("two of the keys' columns have the same name.")
+    check_columns(keys)
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise pa.ArrowInvalid(f"{data[:80]!r} is not text in UTF-8.") from error
+
+
 def _asked(descriptor: Any) -> tuple[str, list[str] | None]:
-    path = [part.decode() for part in descriptor.path or ()]
+    path = [_text(part) for part in descriptor.path or ()]
     if not path:
         raise pa.ArrowInvalid("the descriptor must be a path: the operator, then states, if any.")
     return path[0], path[1:] or None

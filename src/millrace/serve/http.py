@@ -27,6 +27,7 @@ from millrace.errors import (
 )
 from millrace.serve import openapi
 from millrace.serve.lookups import Lookups, Standing
+from millrace.serve.openapi import MOST_KEYS
 from millrace.serve.values import key_from_text, keys_from_json, rows_to_json
 
 Scope = MutableMapping[str, Any]
@@ -35,9 +36,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 BODY_BYTES = 1 << 20
 """A request's body may be this long."""
-
-MOST_KEYS = 10_000
-"""How many keys one request may ask for; Flight takes more."""
 
 _STATUS: list[tuple[type[MillraceError], int]] = [
     (UnknownOperatorError, 404),
@@ -66,9 +64,11 @@ _JSON_HEADERS = [
 class Refusal(Exception):
     """An answer that is not 200."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, allow: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.allow = allow
+        """The methods that would have been right, if this one was not."""
 
 
 class App:
@@ -93,7 +93,9 @@ class App:
             else:
                 body = json.dumps(await self._answer(scope, receive)).encode()
         except Refusal as refusal:
-            status, body = refusal.status, _error(str(refusal))
+            status, body, headers = refusal.status, _error(str(refusal)), _JSON_HEADERS
+            if refusal.allow:
+                headers = [*headers, (b"allow", refusal.allow.encode())]
         except MillraceError as error:
             status = next((s for kind, s in _STATUS if isinstance(error, kind)), 500)
             body = _error(str(error))
@@ -108,6 +110,7 @@ class App:
     async def _answer(self, scope: Scope, receive: Receive) -> dict[str, Any]:
         path: str = scope["path"]
         if path == "/healthz":
+            _check_method(scope, "GET")
             return self._health()
         self._check_allowed(scope)
         if path.startswith("/v1/"):
@@ -213,7 +216,11 @@ def _error(message: str) -> bytes:
 def _check_method(scope: Scope, method: str) -> None:
     allowed = ("GET", "HEAD") if method == "GET" else (method,)
     if scope["method"] not in allowed:
-        raise Refusal(405, f"{scope['path']} takes {method}; the server is read-only.")
+        raise Refusal(
+            405,
+            f"{scope['path']} takes {method}; the server is read-only.",
+            allow=", ".join(allowed),
+        )
 
 
 def _parsed(body: bytes) -> tuple[list[dict[str, Any]], list[str] | None]:

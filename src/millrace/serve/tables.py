@@ -22,6 +22,9 @@ from millrace.reading.keys import describe
 from millrace.reading.snapshot import Snapshot
 from millrace.reading.tables import MainTable
 
+MOST_SCHEMAS = 64
+"""Choices of states whose columns are remembered."""
+
 
 class OperatorTables:
     """What look-ups read of one operator, at a snapshot's epoch."""
@@ -40,7 +43,7 @@ class OperatorTables:
             for name in self._main.schema.names
             if name not in self._key_names and name not in self.collections
         ]
-        self._schemas: dict[frozenset[str] | None, pa.Schema] = {}
+        self._schemas: dict[tuple[str, ...], pa.Schema] = {}
 
     @property
     def name(self) -> str:
@@ -53,23 +56,27 @@ class OperatorTables:
 
     def schema(self, states: Sequence[str] | None) -> pa.Schema:
         """The columns of an answer: the key's, then those of the states asked for."""
-        # However often and in which order they are named: there are only so many.
-        asked = None if states is None else frozenset(states)
-        known = self._schemas.get(asked)
+        wanted = tuple(self._values) if states is None else self._chosen(states)
+        known = self._schemas.get(wanted)
         if known is None:
-            known = self._schemas[asked] = self._made_schema(asked)
+            shown = (self._main.schema.field(name) for name in wanted)
+            known = pa.schema([*self.key_fields, *shown])
+            if len(self._schemas) < MOST_SCHEMAS:
+                # A client can ask for any choice of states: not all of them are remembered.
+                self._schemas[wanted] = known
         return known
 
-    def _made_schema(self, states: frozenset[str] | None) -> pa.Schema:
+    def _chosen(self, states: Sequence[str]) -> tuple[str, ...]:
+        """States in the order in which they are shown, each once."""
         known = [*self._values, *self.collections]
-        for state in states or ():
+        for state in states:
             if state not in known:
                 raise UnknownStateError(
                     f"operator {self.name!r} has no state {state!r}; it has "
                     f"{', '.join(map(repr, known))}."
                 )
-        wanted = self._values if states is None else [name for name in known if name in states]
-        return pa.schema([*self.key_fields, *(self._main.schema.field(name) for name in wanted)])
+        asked = set(states)
+        return tuple(name for name in known if name in asked)
 
     def arrays(self, columns: dict[str, pa.Array]) -> list[pa.Array]:
         """Key columns in the operator's order and types; raises if they do not fit."""

@@ -15,13 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.arrays import Int64Array, UInt64Array
+from millrace.errors import MalformedError
 from millrace.ids import Epoch
+from millrace.keygroups import group_shift
 from millrace.log.copies import READERS
 from millrace.log.segment import GroupIndex, Segment, SegmentEntry, open_segment
 from millrace.log.store import Store
 from millrace.log.trail import Piece, PieceId
 from millrace.state.addresses import chunks_of
 from millrace.state.columns import ColumnStore
+from millrace.state.page_check import check_page
 from millrace.state.verified_columns import VerifiedColumns
 
 
@@ -39,8 +42,12 @@ class MappedPage:
 class MappedPages:
     """The open segments of a table, and the pages of them that are in use."""
 
-    def __init__(self, store: Store, schema: pa.Schema, *, owned: bool, by_column: bool) -> None:
+    def __init__(
+        self, store: Store, schema: pa.Schema, key_groups: int, *, owned: bool, by_column: bool
+    ) -> None:
         """With `by_column`, columns of pages are verified and fetched when they are asked for."""
+        self._shift = group_shift(key_groups)
+        self._owned = owned
         self.columns = ColumnStore(schema)
         self.is_remote = store.local_path("") is None
         self._store = store
@@ -61,6 +68,11 @@ class MappedPages:
         segment = self._segments.get(entry.path)
         if segment is None:
             segment = self._segments[entry.path] = open_segment(self._store, entry)
+        elif segment.entry is not entry:
+            # A later manifest has repeated it.
+            if not segment.entry.is_alike(entry):
+                raise segment.malformed("two manifests say different things of it")
+            segment.entry = entry
         return segment
 
     def close_segments(self, live: Collection[str]) -> None:
@@ -79,7 +91,12 @@ class MappedPages:
             segment = self._segment(piece.segment)
             at = section.first_page + number
             batch = segment.page(at) if self._verified is None else self._verified.page(segment, at)
-            page = MappedPage(self.columns.add(batch), section.first, section.last, {})
+            try:
+                check_page(batch, section, index, number, self._shift, self._owned)
+                chunk = self.columns.add(batch)
+            except (MalformedError, pa.ArrowException) as error:
+                raise segment.malformed(error) from error
+            page = MappedPage(chunk, section.first, section.last, {})
             self._pages[key] = page
             if self._verified is not None:
                 self._verified.opened(page.chunk, segment, at)

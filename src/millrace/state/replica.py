@@ -50,7 +50,7 @@ class Replica:
         """With `by_column`, columns of pages are verified and fetched when they are asked for."""
         self.schema = pa.schema([*SYSTEM_FIELDS, *(OWNER_FIELDS if owned else ()), *schema])
         self.key_groups = key_groups
-        self._pages = MappedPages(store, self.schema, owned=owned, by_column=by_column)
+        self._pages = MappedPages(store, self.schema, key_groups, owned=owned, by_column=by_column)
         self._table = Table(self._pages, key_groups, owned=owned)
         self.shift = self._table.shift
         self._at: Int64Array = np.full(key_groups, NEVER, np.int64)

@@ -9,6 +9,7 @@ import threading
 import uvicorn
 
 from millrace import access
+from millrace.connections import BoundedProtocol
 from millrace.errors import PageError
 from millrace.repeating import Repeating, first_line
 from millrace.ui.app import make_app
@@ -29,7 +30,12 @@ class Page:
         self.url = f"http://{access.in_url(host)}:{port}/" + (f"#token={token}" if token else "")
         """Where it is; the token is behind a `#`, which browsers keep to themselves."""
         config = uvicorn.Config(
-            make_app(watch, token), log_level="warning", access_log=False, lifespan="off"
+            make_app(watch, token),
+            http=BoundedProtocol,
+            ws="none",
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
         )
         config.load()
         self._server = uvicorn.Server(config)

@@ -170,10 +170,10 @@ class Watch:
                 continue
             try:
                 request = self._requests.read(id_)
+                answer = self._requests.answered(id_)
             except MillraceError:
                 # One that cannot be read is refused by the query's driver, with the reason.
                 continue
-            answer = self._requests.answered(id_)
             if answer is not None:
                 self._answered[id_] = (request, answer)
             found.append((request, answer))

@@ -14,8 +14,8 @@ import pytest
 from tests.unit.driving import changed_batch, fingerprint, words
 
 from millrace.errors import (
-    CorruptManifestError,
     CorruptSegmentError,
+    MalformedError,
     MissingFileError,
     NewerFormatError,
     StoreError,
@@ -409,7 +409,7 @@ def test_a_section_is_found_in_its_json() -> None:
 )
 def test_a_manifest_cannot_name_files_elsewhere(path: str, sections: list[SectionData]) -> None:
     data = encoded(sections)[1].to_json()
-    with pytest.raises(CorruptManifestError, match=f"names the segment {re.escape(repr(path))}"):
+    with pytest.raises(MalformedError, match=f"names the segment {re.escape(repr(path))}"):
         SegmentEntry.from_json(data | {"path": path})
 
 

@@ -25,7 +25,9 @@ def entry(epoch: int, shard: int, *sections: tuple[int, int, set[int]]) -> Segme
         Section(Epoch(first), Epoch(last), format_ranges(sorted(covers)), 1, i, 1)
         for i, (first, last, covers) in enumerate(sections)
     )
-    return SegmentEntry(f"segments/op/{epoch}-{shard}", Epoch(epoch), 1, 1, (), described)
+    pages = tuple((8 * i, 8, 1) for i in range(len(described)))
+    size = 8 * len(pages)
+    return SegmentEntry(f"segments/op/{epoch}-{shard}", Epoch(epoch), size, 1, pages, described)
 
 
 def commit(*entries: SegmentEntry, rows: int = 0) -> OperatorCommit:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.recording import RecordingStore
 
-from millrace.errors import CorruptManifestError, UnknownRequestError
+from millrace.errors import CorruptionError, CorruptManifestError, UnknownRequestError
 from millrace.log.store import Store, open_store
 from millrace.reconfigure.requests import KEEP, Answer, Request, Requests
 
@@ -121,3 +121,24 @@ def test_tidying_that_is_interrupted_opens_nothing(requests: Requests, store: St
     assert len(by_id) == 2
     for paths in by_id.values():
         assert paths[-1].endswith(".answer.json")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {"seconds": "x"},
+        {"seconds": True},
+        {"bytes": -1},
+        {"first_epoch": "1"},
+        {"shards": {"op": [1]}},
+        {"shards": [1, 2]},
+    ],
+)
+def test_an_answer_whose_report_is_none_is_refused_by_name(
+    tmp_path: Path, report: dict[str, object]
+) -> None:
+    requests = Requests(open_store(str(tmp_path)))
+    asked = requests.submit("rescale", parallelism=2)
+    requests.answer(asked.id, Answer("done", "", report))
+    with pytest.raises(CorruptionError, match=rf"requests/{asked.id}\.answer\.json is malformed"):
+        requests.answered(asked.id)

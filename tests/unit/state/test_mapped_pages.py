@@ -37,7 +37,13 @@ def piece_of(location: Location) -> Piece:
 
 
 def mapped(location: Location, *, by_column: bool = False) -> MappedPages:
-    return MappedPages(location.store, TABLE, owned=False, by_column=by_column)
+    return MappedPages(
+        location.store,
+        TABLE,
+        location.journal.identity.key_groups,
+        owned=False,
+        by_column=by_column,
+    )
 
 
 def test_a_page_is_mapped_once_for_all_its_key_groups(location: Location) -> None:

@@ -39,7 +39,11 @@ class Taken:
 
     def __init__(self, location: Location, deltas: int) -> None:
         self.pages = MappedPages(
-            location.store, pa.schema([*SYSTEM_FIELDS, *SCHEMA]), owned=False, by_column=False
+            location.store,
+            pa.schema([*SYSTEM_FIELDS, *SCHEMA]),
+            GROUPS,
+            owned=False,
+            by_column=False,
         )
         self.table = Table(self.pages, GROUPS, owned=False)
         log = location.trail.operator(OPERATOR)

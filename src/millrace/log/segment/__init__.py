@@ -27,8 +27,9 @@ from millrace.log.segment.fields import (
     OWNER_LO,
     SYSTEM_FIELDS,
 )
+from millrace.log.segment.group_index import GroupIndex
 from millrace.log.segment.integrity import page_is_whole, with_parts
-from millrace.log.segment.reading import GroupIndex, Segment, open_segment
+from millrace.log.segment.reading import Segment, open_segment
 
 __all__ = [
     "DELETED",

@@ -5,18 +5,19 @@ An entry is all that a reader trusts. What it does not name does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from millrace.errors import CorruptManifestError
+from millrace.errors import MalformedError
+from millrace.fields import UINT64, Fields, integer, items
 from millrace.ids import Epoch
-from millrace.log.layout import SEGMENTS
+from millrace.keygroups import parse_ranges
+from millrace.keygroups.groups import MAX_KEY_GROUPS
+from millrace.log.segment.entry_fields import pages_of, path_within, sums_of
 
 FORMAT_VERSION = 1
 INDEX_KEY = b"millrace.index"
 """Schema metadata that says which rows belong to which key group."""
-_NOT_A_PART = frozenset(("", ".", ".."))
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,17 @@ class Section:
         return [self.first, self.last, self.covers, self.rows, self.first_page, self.pages]
 
     @staticmethod
-    def from_json(data: Sequence[Any]) -> Section:
-        first, last, covers, rows, first_page, pages = data
-        return Section(Epoch(first), Epoch(last), covers, rows, first_page, pages)
+    def from_json(data: Any, key_groups: int = MAX_KEY_GROUPS) -> Section:
+        first, last, covers, rows, first_page, pages = items(data, "a section", 6)
+        parse_ranges(covers, key_groups)
+        return Section(
+            Epoch(integer(first, "the first epoch of a section")),
+            Epoch(integer(last, "the last epoch of a section", low=first)),
+            covers,
+            integer(rows, "the rows of a section"),
+            integer(first_page, "the first page of a section"),
+            integer(pages, "the pages of a section"),
+        )
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,10 @@ class SegmentEntry:
     """Per page, checksums of its header and of each column, so that a column can be read alone;
     empty if the segment was written without. See `integrity.column_sums`."""
 
+    def is_alike(self, other: SegmentEntry) -> bool:
+        """Whether another manifest says the same of the file and its sections."""
+        return replace(self, columns=()) == replace(other, columns=())
+
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {
             "path": self.path,
@@ -74,24 +87,22 @@ class SegmentEntry:
         return data
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> SegmentEntry:
+    def from_json(data: Any, key_groups: int = MAX_KEY_GROUPS) -> SegmentEntry:
+        fields = Fields(data, "a segment")
+        size = fields.integer("bytes")
+        pages = pages_of(fields.items("pages"), size)
+        columns = fields.items("columns", len(pages)) if fields.has("columns") else []
+        epoch = fields.integer("epoch", 1)
+        sections = tuple(Section.from_json(s, key_groups) for s in fields.items("sections"))
+        for section in sections:
+            if section.first_page + section.pages > len(pages) or section.last > epoch:
+                raise MalformedError(f"a section has pages or epochs that {epoch} has not")
         return SegmentEntry(
-            path=_within(data["path"]),
-            epoch=Epoch(data["epoch"]),
-            bytes=data["bytes"],
-            frame_hash=data["hash"],
-            pages=tuple((o, n, c) for o, n, c in data["pages"]),
-            sections=tuple(Section.from_json(s) for s in data["sections"]),
-            columns=tuple(data.get("columns", ())),
+            path=path_within(fields.text("path")),
+            epoch=Epoch(epoch),
+            bytes=size,
+            frame_hash=fields.integer("hash", 0, UINT64),
+            pages=pages,
+            sections=sections,
+            columns=tuple(sums_of(column) for column in columns),
         )
-
-
-def _within(path: str) -> str:
-    """The path, if it is one of this location's segments: a checksum does not make it safe."""
-    parts = path.split("/")
-    if len(parts) < 3 or parts[0] != SEGMENTS or not _NOT_A_PART.isdisjoint(parts) or "\0" in path:
-        raise CorruptManifestError(
-            f"a manifest names the segment {path!r}, which is not below {SEGMENTS!r} of its "
-            "location. Millrace writes no such manifest: do not trust this location."
-        )
-    return path

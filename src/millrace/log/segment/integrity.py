@@ -67,13 +67,16 @@ def header_length(page: memoryview) -> int:
 
 def column_spans(page: pa.Buffer, schema: pa.Schema) -> list[tuple[int, int]]:
     """The start and end of each column's buffers in a page; reads only the page's header."""
-    spans = []
-    for column in pa.ipc.read_record_batch(page, schema).columns:
-        buffers = [buffer for buffer in column.buffers() if buffer is not None and buffer.size]
-        first = min((buffer.address for buffer in buffers), default=page.address)
-        last = max((buffer.address + buffer.size for buffer in buffers), default=page.address)
-        spans.append((first - page.address, last - page.address))
-    return spans
+    columns = pa.ipc.read_record_batch(page, schema).columns
+    return [column_span(column, page.address) for column in columns]
+
+
+def column_span(column: pa.Array, start: int) -> tuple[int, int]:
+    """The start and end of a column's buffers in a page that starts at an address."""
+    buffers = [buffer for buffer in column.buffers() if buffer is not None and buffer.size]
+    first = min((buffer.address for buffer in buffers), default=start)
+    last = max((buffer.address + buffer.size for buffer in buffers), default=start)
+    return first - start, last - start
 
 
 def short_checksum(view: memoryview) -> int:

@@ -6,22 +6,28 @@ Of a remote segment, only what was asked for is fetched, into a sparse copy on t
 from __future__ import annotations
 
 import base64
-import json
+import contextlib
 import os
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
-from millrace.arrays import Int64Array, UInt32Array
-from millrace.errors import CorruptSegmentError, MissingFileError, NewerFormatError, StoreError
-from millrace.keygroups import parse_ranges
+from millrace.arrays import UInt32Array
+from millrace.errors import (
+    CorruptSegmentError,
+    MalformedError,
+    MissingFileError,
+    NewerFormatError,
+    StoreError,
+)
 from millrace.log.copies import SegmentCopy
 from millrace.log.mapping import map_file
+from millrace.log.pages import check_columns, read_page, read_schema
 from millrace.log.segment.entry import FORMAT_VERSION, INDEX_KEY, SegmentEntry
+from millrace.log.segment.group_index import GroupIndex, group_index_of, parse_index
 from millrace.log.segment.integrity import (
-    column_spans,
+    column_span,
     frame_hash,
     header_length,
     page_is_whole,
@@ -41,23 +47,6 @@ _ADVICE = (
     " The file changed after it was written: restore it from a backup, or open an earlier epoch "
     "that does not use it."
 )
-
-
-@dataclass(frozen=True)
-class GroupIndex:
-    """Where a section's rows are: arrays of equal length, one element per key group, ascending."""
-
-    groups: Int64Array
-    pages: Int64Array
-    """Which of the section's pages, from 0."""
-    starts: Int64Array
-    """The key group's first row in that page."""
-    rows: Int64Array
-
-    def find(self, group: int) -> int | None:
-        """The element of a key group; None if it has no rows here."""
-        at = int(np.searchsorted(self.groups, group))
-        return at if at < len(self.groups) and self.groups[at] == group else None
 
 
 class Segment:
@@ -90,20 +79,35 @@ class Segment:
                 f"segment {where} is damaged outside its pages (checksum mismatch).{_ADVICE}"
             )
         self._buffer = pa.py_buffer(data)
-        schema = pa.ipc.read_schema(self._buffer.slice(8))
-        index = json.loads(schema.metadata[INDEX_KEY])
-        if index["format"] > FORMAT_VERSION:
+        with self._malformed():
+            schema = read_schema(self._buffer.slice(min(8, len(data))))
+            index = (schema.metadata or {}).get(INDEX_KEY, b"")
+            version, self._index = parse_index(index, entry.sections)
+        if version > FORMAT_VERSION:
             raise NewerFormatError(
-                f"segment {where} has format {index['format']}; this Millrace reads up to "
+                f"segment {where} has format {version}; this Millrace reads up to "
                 f"{FORMAT_VERSION}. Upgrade Millrace."
             )
         self.schema = schema.remove_metadata()
-        self._index = index["sections"]
         self._group_indexes: dict[int, GroupIndex] = {}
         self._right: set[tuple[int, int]] = set()
         """Parts of pages, the header (0) and columns (from 1), that were verified alone."""
         self.read_bytes = 0
         """Bytes of pages that were read to verify them."""
+
+    @contextlib.contextmanager
+    def _malformed(self) -> Iterator[None]:
+        try:
+            yield
+        except MalformedError as error:
+            raise self.malformed(error) from error
+
+    def malformed(self, problem: object) -> CorruptSegmentError:
+        """What to raise about content that has the right checksum."""
+        return CorruptSegmentError(
+            f"segment {self._where} is whole but malformed: {problem}. Millrace did not write it: "
+            "restore it from a backup, or open an earlier epoch that does not use it."
+        )
 
     def page(self, number: int, names: Collection[str] | None = None) -> pa.RecordBatch:
         """One page, verified, zero-copy; fetched if it is not on this machine yet.
@@ -114,8 +118,7 @@ class Segment:
         self.check_length()
         offset, length, _ = self.entry.pages[number]
         if names is not None and self.entry.columns:
-            self._check_columns(number, names)
-            return pa.ipc.read_record_batch(self._buffer.slice(offset, length), self.schema)
+            return self._check_columns(number, names)
         whole = self._has(number)
         if not whole and self._copy is not None:
             self._copy.fetch([(offset, length)])
@@ -125,29 +128,50 @@ class Segment:
                 f"page {number} of segment {self._where} (bytes {offset} to {offset + length}) is "
                 f"damaged (checksum mismatch).{_ADVICE}"
             )
-        return pa.ipc.read_record_batch(self._buffer.slice(offset, length), self.schema)
+        batch = self._batch(number)
+        with self._malformed():
+            check_columns(batch)
+        return batch
 
-    def _check_columns(self, number: int, names: Collection[str]) -> None:
-        """Verify a page's header and some columns, and fetch what is missing."""
+    def _batch(self, number: int) -> pa.RecordBatch:
+        """A page of which only the header has been looked at: it has the rows that it must have."""
+        offset, length, _ = self.entry.pages[number]
+        with self._malformed():
+            batch = read_page(self._buffer.slice(offset, length), self.schema)
+            for at, section in enumerate(self.entry.sections):
+                page = number - section.first_page
+                if 0 <= page < section.pages:
+                    rows = self.group_index(at).rows_of_page(page)
+                    if rows != batch.num_rows:
+                        raise MalformedError(f"page {number} has {batch.num_rows} rows, not {rows}")
+        return batch
+
+    def _check_columns(self, number: int, names: Collection[str]) -> pa.RecordBatch:
+        """A page, after its header and some columns were verified, and fetched if need be."""
         offset, length, _ = self.entry.pages[number]
         sums = np.frombuffer(base64.b64decode(self.entry.columns[number]), np.uint32)
+        if len(sums) != 1 + len(self.schema):
+            raise self.malformed(f"the manifest has {len(sums)} checksums of page {number}")
         known = (number, 0) in self._right
         if not known and not self._is_right(number, 0, (0, self._header(number)), sums):
             if self._copy is not None:
                 self._copy.fetch([(offset, min(length, HEADER))])
                 self._copy.fetch([(offset, self._header(number))])
             self._insist(number, 0, (0, self._header(number)), sums)
-        spans = None
+        batch = self._batch(number)
+        fresh = []
         for column, field in enumerate(self.schema, 1):
             if field.name not in names or (number, column) in self._right:
                 continue
-            if spans is None:
-                spans = column_spans(self._buffer.slice(offset, length), self.schema)
-            span = spans[column - 1]
+            span = column_span(batch.column(column - 1), self._buffer.address + offset)
             if not self._is_right(number, column, span, sums):
                 if self._copy is not None:
                     self._copy.fetch([(offset + span[0], span[1] - span[0])])
                 self._insist(number, column, span, sums)
+            fresh.append(field.name)
+        with self._malformed():
+            check_columns(batch, fresh)
+        return batch
 
     def _header(self, number: int) -> int:
         offset, length, _ = self.entry.pages[number]
@@ -212,14 +236,8 @@ class Segment:
         """Where the key groups of a section are."""
         known = self._group_indexes.get(section)
         if known is None:
-            index = self._index[section]
-            rows = np.asarray(index["rows"], np.int64)
-            per_page = np.asarray(index["pages"], np.int64)
-            pages = np.repeat(np.arange(len(per_page)), per_page)
-            before = np.cumsum(rows) - rows
-            firsts = np.cumsum(per_page) - per_page
-            starts = before - before[firsts][pages]
-            known = GroupIndex(parse_ranges(index["groups"]), pages, starts, rows)
+            with self._malformed():
+                known = group_index_of(self._index[section], self.entry.sections[section])
             self._group_indexes[section] = known
         return known
 
@@ -241,8 +259,8 @@ def open_segment(store: Store, entry: SegmentEntry) -> Segment:
     local = store.local_path(entry.path)
     where = local or f"{store.url}/{entry.path}"
     if local is None:
-        copy = SegmentCopy(store, entry.path, entry.bytes)
         try:
+            copy = SegmentCopy(store, entry.path, entry.bytes)
             return Segment(entry, copy.data, where, copy)
         except MissingFileError as error:
             raise MissingFileError(f"segment {where} is missing.{_MISSING}") from error

@@ -1,0 +1,114 @@
+"""What a spec in a manifest must be before an operator's tables are made of it.
+
+A spec comes from a file. Here its shape is checked once: names are text and differ, types are
+written as Spark writes them, options are there. What the types and functions mean is decided where
+they are used, with errors of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millrace import fields
+from millrace.errors import MalformedError
+from millrace.fields import Fields
+from millrace.operators.aggregate.spec import KIND as AGGREGATE
+from millrace.operators.process.layout import (
+    EVENT_TIME,
+    PROCESSING_TIME,
+    SHARED_KINDS,
+    TIMER_KINDS,
+    VALUE_KINDS,
+)
+
+TYPES_OF: dict[str, int] = {
+    **dict.fromkeys((*VALUE_KINDS, "list", "set", "task"), 1),
+    **dict.fromkeys(("map", "broadcast"), 2),
+}
+"""How many types a kind of state has."""
+MOST_DEPTH = 100
+"""Of types within types."""
+
+
+def check_spec(spec: dict[str, Any]) -> None:
+    """Raise unless a spec has the shape that Millrace writes."""
+    found = Fields(spec, "its spec")
+    names = [_column(key) for key in found.items("keys")]
+    if spec["kind"] == AGGREGATE:
+        names += [_aggregate(Fields(a, "an aggregate")) for a in found.items("aggregates")]
+    else:
+        names += [_state(Fields(s, "a state")) for s in found.items("states")]
+        for name in found.items("deleted") if found.has("deleted") else []:
+            fields.text(name, "a deleted state")
+    if len(set(names)) < len(names):
+        raise MalformedError("two of its columns or states have the same name")
+
+
+def _column(key: Any) -> str:
+    column = Fields(key, "a key column")
+    _check_type(column["type"])
+    return _name(column)
+
+
+def _name(of: Fields) -> str:
+    name = of.text("name")
+    if not name or "\0" in name:
+        raise MalformedError("a column or a state has no name")
+    return name
+
+
+def _aggregate(aggregate: Fields) -> str:
+    function, options = aggregate.text("function"), aggregate.members("options")
+    _check_type(aggregate["type"])
+    needed = {"first": "ignore_nulls", "last": "ignore_nulls"}
+    needed |= {"variance": "sample", "stddev": "sample"}
+    if function in needed and type(options.get(needed[function])) is not bool:
+        raise MalformedError(f"an aggregate {function!r} lacks its option {needed[function]!r}")
+    return _name(aggregate)
+
+
+def _state(state: Fields) -> str:
+    kind = state.text("kind")
+    if kind in TIMER_KINDS:
+        return _name(state)
+    if kind not in TYPES_OF:
+        raise MalformedError(f"a state is a {kind[:80]!r}")
+    for data_type in state.items("types", TYPES_OF[kind]):
+        _check_type(data_type)
+    if kind not in SHARED_KINDS and state["ttl"] is not None:
+        duration, time = state.items("ttl", 2)
+        fields.integer(duration, "a TTL", 1)
+        if time not in (EVENT_TIME, PROCESSING_TIME):
+            raise MalformedError(f"a TTL is in {str(time)[:80]!r} time")
+    return _name(state)
+
+
+def _check_type(description: Any, depth: int = 0) -> None:
+    """Raise unless this is written as Spark writes a type; which ones there are is not known."""
+    if depth > MOST_DEPTH:
+        raise MalformedError("a type is nested too deeply")
+    if isinstance(description, str):
+        return
+    of = Fields(description, "a type")
+    kind = of.text("type")
+    inner = {"array": ("elementType",), "map": ("keyType", "valueType")}.get(kind, ())
+    flags = {"array": ("containsNull",), "map": ("valueContainsNull",), "struct": ()}.get(kind, ())
+    for flag in flags:
+        if type(of[flag]) is not bool:
+            raise MalformedError(f"{flag!r} of a type is neither true nor false")
+    for part in inner:
+        _check_type(of[part], depth + 1)
+    if kind == "struct":
+        for field in of.items("fields"):
+            member = Fields(field, "a field of a struct")
+            member.text("name")
+            _check_type(member["type"], depth + 1)
+            if member.has("nullable") and type(member["nullable"]) is not bool:
+                raise MalformedError("'nullable' of a field is neither true nor false")
+            for name, value in (
+                member.members("metadata") if member.has("metadata") else {}
+            ).items():
+                fields.text(name, "metadata")
+                if name == "__COLLATIONS":
+                    for collation in fields.members(value, "collations").values():
+                        fields.text(collation, "a collation")

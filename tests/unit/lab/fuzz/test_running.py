@@ -1,0 +1,36 @@
+"""A few cases of every fuzzer; `make stress` runs many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.stress import few
+
+from millrace_lab.fuzz import corpus as corpora
+from millrace_lab.fuzz.cases import CASES
+from millrace_lab.fuzz.corpus import Corpus
+from millrace_lab.fuzz.running import run_case, run_here
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return corpora.make(tmp_path_factory.mktemp("fuzz") / "corpus")
+
+
+@pytest.mark.parametrize("cases", few([10, 1000], 10))
+@pytest.mark.parametrize("target", sorted(CASES))
+def test_nothing_is_found(target: str, cases: int, corpus: Corpus, tmp_path: Path) -> None:
+    found = run_here(target, 13, cases, corpus, tmp_path)
+    assert found.findings == []
+    assert found.cases == cases
+
+
+def test_a_case_is_the_same_every_time(corpus: Corpus, tmp_path: Path) -> None:
+    ends = [run_case("manifest", 3, 5, corpus, tmp_path) for _ in range(2)]
+    assert ends[0] == ends[1]
+
+
+def test_what_was_not_mutated_is_read(corpus: Corpus) -> None:
+    assert len(corpus.shown[6]["tested."]) == 40
+    assert all(rows for rows in corpus.shown[3].values())
