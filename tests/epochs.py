@@ -69,6 +69,7 @@ class Epochs:
             groups=group_ranges(self.assignment),
             index_budget=self.index_budget,
             ansi=True,
+            scheme=self.journal.identity.scheme,
         )
 
     def times(self) -> Times:

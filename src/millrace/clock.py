@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as _dt
 import random
+import secrets
 import time
 import uuid
 
@@ -34,6 +35,11 @@ def sleep(seconds: float) -> None:
 def fresh_id() -> str:
     """A name that is unique."""
     return uuid.uuid4().hex
+
+
+def fresh_salt() -> int:
+    """64 bits that nobody can guess."""
+    return secrets.randbits(64)
 
 
 Dice = random.Random

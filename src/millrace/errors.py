@@ -239,6 +239,10 @@ class StateTypeError(EpochFailedError):
     """The key whose state it was for, if that is known."""
 
 
+class CollisionError(EpochFailedError):
+    """Two entries have one fingerprint, so that only one of them could be kept."""
+
+
 class StateAccessError(UsageError):
     """State was used outside `process` and `on_timer`, or is not declared."""
 

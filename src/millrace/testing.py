@@ -23,7 +23,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 from pyspark.sql import types as T
 
 from millrace import clock, types
@@ -36,8 +35,9 @@ from millrace.epoch.shard import ShardTask, group_ranges, has_work, idle_report,
 from millrace.errors import UnknownColumnError, UnknownOutputError, UsageError
 from millrace.ids import Epoch, OperatorName, Shard, table_name
 from millrace.keygroups import Assignment, groups_of
-from millrace.keygroups.hashing import fingerprints
+from millrace.keygroups.hashing import digests, fingerprints
 from millrace.keygroups.keys import is_computable
+from millrace.keygroups.scheme import UNSALTED
 from millrace.log import Journal, open_store
 from millrace.log.segment import HI
 from millrace.operators.input import Input
@@ -129,7 +129,7 @@ class Harness:
         )
         self._initial = list(initial_state or ())
         self._journal = Journal.create(
-            open_store(f"memory://millrace-{clock.fresh_id()}"), _KEY_GROUPS
+            open_store(f"memory://millrace-{clock.fresh_id()}"), _KEY_GROUPS, UNSALTED
         )
         self._trail = self._journal.trail(Epoch(0))
         self._assignment = Assignment.even(_KEY_GROUPS, shards)
@@ -230,13 +230,12 @@ class Harness:
         return Input(hi, lo, keys, np.zeros(len(rows), np.int32))
 
     def _fingerprints(self, keys: list[pa.Array]) -> tuple[UInt64Array, UInt64Array]:
+        scheme = self._journal.identity.scheme
         if all(is_computable(types.to_json(key.type)) for key in self._operator.keys):
-            return fingerprints(keys)
+            return fingerprints(keys, scheme)
         # As the columns have them: 1 and 1.0 are the same key if it is a double.
         listed = [to_python(column) for column in keys]
-        digests = [xxhash.xxh3_128_intdigest(encode_key(k)) for k in zip(*listed, strict=True)]
-        words = np.asarray([[d >> 64, d & (2**64 - 1)] for d in digests], np.uint64).reshape(-1, 2)
-        return words[:, 0].copy(), words[:, 1].copy()
+        return digests([encode_key(k) for k in zip(*listed, strict=True)], scheme)
 
     def _broadcast_rows(self, broadcast: Broadcasts) -> pa.Table:
         """Broadcast rows as every shard gets them."""
@@ -315,6 +314,7 @@ class Harness:
             groups=group_ranges(self._assignment),
             index_budget=_INDEX_BUDGET,
             ansi=True,
+            scheme=self._journal.identity.scheme,
         )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.golden import program
 
 import millrace as mr
-from millrace.log.segment import FORMAT_VERSION
+from millrace.log.manifest import FORMAT_VERSION
 
 BATCHES = 12
 

@@ -169,6 +169,7 @@ class Driver:
             groups=group_ranges(assignment),
             index_budget=1 << 30,
             ansi=True,
+            scheme=self.journal.identity.scheme,
         )
 
     def _run(self, operator: Tally, rows: pa.Table) -> list[ShardReport]:

@@ -15,7 +15,7 @@ from tests.golden.make import BATCHES
 import millrace as mr
 from millrace.log import Journal, open_store
 from millrace.log.inspection import inspect
-from millrace.log.segment import FORMAT_VERSION
+from millrace.log.manifest import FORMAT_VERSION
 
 GOLDEN = sorted(program.FOLDER.glob("format-*.tar.gz"))
 

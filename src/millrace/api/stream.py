@@ -31,7 +31,6 @@ from millrace.errors import (
 )
 from millrace.ids import OperatorName
 from millrace.keygroups import DEFAULT_KEY_GROUPS
-from millrace.keygroups.fingerprint import check_hashable
 from millrace.operators.aggregate.functions import Aggregate
 from millrace.operators.aggregate.operator import AggregateOperator
 from millrace.operators.aggregate.spec import AggregateSpec
@@ -45,6 +44,7 @@ from millrace.operators.process.whole_batch import BatchProcessor
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.spark.broadcast import BroadcastExchange, Side, make_side
 from millrace.spark.exchange import AggregateExchange, RowExchange, StreamColumns
+from millrace.spark.fingerprint import check_hashable
 from millrace.spark.initial import InitialExchange, InitialRows
 from millrace.spark.pipeline import Path, Pipeline
 from millrace.spark.sinks import BatchFunction, ForEachBatch, Sink, check_targets, make_sink

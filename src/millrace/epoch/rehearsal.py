@@ -21,6 +21,8 @@ from millrace.epoch.commit import Commit, Times, collect_reports, commit_epoch
 from millrace.epoch.shard import ShardTask, group_ranges, open_shard
 from millrace.ids import Epoch, OperatorName, Shard
 from millrace.keygroups import Assignment
+from millrace.keygroups.hashing import digests, entry_digests
+from millrace.keygroups.scheme import UNSALTED
 from millrace.log import Journal, open_store
 from millrace.log.segment import DELETED, HI, LO
 from millrace.operators import Change, Moment, TableChange, TableLayout
@@ -89,6 +91,7 @@ def rehearse() -> None:
             groups=group_ranges(assignments[operator.name]),
             index_budget=_NO_BUDGET,
             ansi=True,
+            scheme=journal.identity.scheme,
         )
         for _ in range(2):
             times = Times.after(trail, 0, None)
@@ -107,7 +110,8 @@ def rehearse() -> None:
 
 
 def _rehearse_the_rest() -> None:
-    """An index that grows, single rows of a page, and input in one piece or in several."""
+    """An index that grows, single rows of a page, input in one piece or in several, and entries of
+    collections."""
     index = DeltaIndex(_GROUPS)
     for rows in (1, MIN_SLOTS):
         hi = np.arange(rows, dtype=np.uint64)
@@ -120,3 +124,5 @@ def _rehearse_the_rest() -> None:
         sort_order(given, given)
         count_groups(given, np.uint64(63), _GROUPS)
         merge_addresses(given, given, np.uint64(1), none, none, none)
+    entry_digests((hi[:1], hi[:1]), [b"entry"], UNSALTED)
+    digests([b"entry"], UNSALTED)

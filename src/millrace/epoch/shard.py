@@ -28,6 +28,8 @@ from millrace.epoch.report import ShardReport, TableReport
 from millrace.errors import EpochFailedError
 from millrace.ids import Epoch, OperatorName, Shard, table_name
 from millrace.keygroups import Assignment, format_ranges, group_shift, parse_ranges
+from millrace.keygroups.scheme import Scheme
+from millrace.log.journal import Identity
 from millrace.log.segment import HI, LO, segment_path
 from millrace.operators import Change, Moment, Operator, TableChange
 from millrace.operators.input import Input
@@ -59,10 +61,17 @@ class ShardTask:
     """The key groups of each shard, as ranges."""
     index_budget: int
     ansi: bool
+    scheme: Scheme
+    """How the location's fingerprints are computed."""
 
     def load(self) -> Operator:
         """The operator that the task is for."""
         return _load(self.operator, self.spec, self.code, self.ansi)
+
+    @property
+    def identity(self) -> Identity:
+        """The location's, as far as a shard needs to know it."""
+        return Identity(self.query, self.key_groups, 0, self.scheme)
 
     @property
     def assignment(self) -> Assignment:
@@ -122,7 +131,7 @@ class OpenShard:
         self.input_rows = 0
         self._cache = cache
         version = Epoch(moment.epoch - 1)
-        held = cache.at(task.location, task.query, task.key_groups, version, moment.parent)
+        held = cache.at(task.location, task.identity, version, moment.parent)
         self._store = held.store
         self._pending: list[dict[str, TableChange]] = []
         """What each step changed, oldest first."""

@@ -27,6 +27,7 @@ from millrace.interchange.spark_state import TIMERS, Filled, SparkOperator
 from millrace.interchange.transfer import Transfer
 from millrace.interchange.writing import OperatorState, StateWriter
 from millrace.keygroups import DEFAULT_KEY_GROUPS
+from millrace.keygroups.scheme import Scheme
 from millrace.log import OperatorLog, open_store
 from millrace.log.segment import HI, LO, OWNER_FIELDS, OWNER_HI, OWNER_LO, SYSTEM_FIELDS
 from millrace.operators.aggregate.operator import AggregateOperator
@@ -68,12 +69,14 @@ def import_spark(
     files: Files = {} if fresh_source else read_offsets(store, "", batch_id)
     beats = any(op.runs_without_rows for op in targets.values())
     files = with_more_sources(files, int(beats))
-    found = {op.number: op for op in spark_state.operators(spark, checkpoint, batch_id)}
+    scheme = Scheme.fresh()
+    stateful = spark_state.operators(spark, checkpoint, batch_id, scheme)
+    found = {op.number: op for op in stateful}
     chosen = _chosen(targets, found, operators)
     read = {
         name: _state(chosen[name], target, dict(states or {})) for name, target in targets.items()
     }
-    writer = StateWriter(location, key_groups, parallelism)
+    writer = StateWriter(location, key_groups, parallelism, scheme)
     rows = sum(writer.operator(targets[name].name, state) for name, state in read.items())
     writer.put_offsets(files)
     if files:
@@ -153,10 +156,10 @@ def _state(source: SparkOperator, target: Any, names: dict[str, str]) -> Operato
     if isinstance(target, SparkProcessorOperator):
         names = {d.column: d.name for d in target.program.declared} | names
     filled = spark_state.processor_rows(source, target, names)
-    return OperatorState(target.spec(), _tables(target, filled))
+    return OperatorState(target.spec(), _tables(target, filled, source.scheme))
 
 
-def _tables(target: Any, filled: Filled) -> dict[str, pa.Table]:
+def _tables(target: Any, filled: Filled, scheme: Scheme) -> dict[str, pa.Table]:
     """A processor's tables, made by a processor with the same states that only fills them."""
     body: dict[str, Any] = dict(declarations(target.processor))
     is_own = not isinstance(target, SparkProcessorOperator)
@@ -168,7 +171,7 @@ def _tables(target: Any, filled: Filled) -> dict[str, pa.Table]:
     count = 2
     store = open_store("memory://millrace-filling")
     replicas = {
-        table: Replica(store, layout.schema, count, owned=layout.owned)
+        table: Replica(store, layout.schema, count, owned=layout.owned, scheme=scheme)
         for table, layout in operator.tables.items()
     }
     for replica in replicas.values():

@@ -21,13 +21,14 @@ from pyspark.sql import types as T
 from millrace import types
 from millrace.epoch import rows
 from millrace.errors import SparkStateError
-from millrace.keygroups.fingerprint import fingerprint
+from millrace.keygroups.scheme import Scheme
 from millrace.log.segment import HI, LO
 from millrace.operators.aggregate.operator import AggregateOperator
 from millrace.operators.aggregate.spec import AggregateSpec
 from millrace.operators.operator import MAIN, Column
 from millrace.operators.process.declarations import Declaration, List, Map, TimerDeclaration, Value
 from millrace.operators.process.processor import declarations
+from millrace.spark.fingerprint import quoted, with_fingerprint
 
 TIMERS = "_timers"
 WRITERS = {
@@ -49,6 +50,8 @@ class SparkOperator:
     number: int
     name: str
     batch_id: int
+    scheme: Scheme
+    """Of the fingerprints that its keys get."""
 
     @property
     def title(self) -> str:
@@ -62,8 +65,10 @@ class SparkOperator:
         return reader.load(self.checkpoint)
 
 
-def operators(spark: SparkSession, checkpoint: str, batch_id: int) -> list[SparkOperator]:
-    """The stateful operators of a checkpoint, by their number."""
+def operators(
+    spark: SparkSession, checkpoint: str, batch_id: int, scheme: Scheme
+) -> list[SparkOperator]:
+    """The stateful operators of a checkpoint, by their number; `scheme` is the new location's."""
     try:
         rows = spark.read.format("state-metadata").load(checkpoint).collect()
     except PySparkException as error:
@@ -71,7 +76,7 @@ def operators(spark: SparkSession, checkpoint: str, batch_id: int) -> list[Spark
             f"{checkpoint} has no state that Spark can read: {str(error).splitlines()[0]}"
         ) from error
     found = {row["operatorId"]: row["operatorName"] for row in rows}
-    return [SparkOperator(spark, checkpoint, n, found[n], batch_id) for n in sorted(found)]
+    return [SparkOperator(spark, checkpoint, n, found[n], batch_id, scheme) for n in sorted(found)]
 
 
 def aggregate_rows(source: SparkOperator, target: AggregateOperator) -> pa.Table:
@@ -103,11 +108,11 @@ def aggregate_rows(source: SparkOperator, target: AggregateOperator) -> pa.Table
         raise SparkStateError(
             f"{source.title} has more aggregates than operator {target.name!r}: ({left}) is left."
         )
-    hi, lo = fingerprint(
-        [(column, key.type) for column, key in zip(keys, target.keys, strict=True)]
-    )
     named = [c.alias(k.name) for c, k in zip(keys, target.keys, strict=True)]
-    table = df.select(hi.alias(HI), lo.alias(LO), *named, *columns).toArrow()
+    plain_df = df.select(*named, *columns)
+    typed = [(quoted(key.name), key.type) for key in target.keys]
+    shown = {name: quoted(name) for name in plain_df.columns}
+    table = with_fingerprint(plain_df, typed, shown, source.scheme).toArrow()
     schema = target.tables[MAIN].schema
     arrays = [types.conform(table.column(f.name), f.type) for f in schema]
     return pa.table([table.column(HI), table.column(LO), *arrays], names=[HI, LO, *schema.names])
@@ -329,9 +334,9 @@ def _with_keys(
     df: DataFrame, source: SparkOperator, keys: Sequence[Column], name: str, value: SparkColumn
 ) -> DataFrame:
     columns = _keys(df, source, keys)
-    hi, lo = fingerprint([(c, k.type) for c, k in zip(columns, keys, strict=True)])
-    named = [column.alias(rows.key(i)) for i, column in enumerate(columns)]
-    return df.select(hi.alias(HI), lo.alias(LO), *named, value.alias(name))
+    typed = [(c, k.type) for c, k in zip(columns, keys, strict=True)]
+    named = {rows.key(i): column for i, column in enumerate(columns)}
+    return with_fingerprint(df, typed, {**named, name: value}, source.scheme)
 
 
 def _merged(

@@ -24,6 +24,7 @@ from millrace.ids import Epoch, OperatorName, table_name
 from millrace.interchange import delta
 from millrace.interchange.offsets import Files, read_offsets, write_files
 from millrace.interchange.writing import OperatorState, StateWriter
+from millrace.keygroups.scheme import CHAINED, Scheme
 from millrace.log import open_store
 from millrace.log.layout import IDENTITY, SPARK
 from millrace.log.segment import DELETED, HI, LO, OWNER_HI, OWNER_LO
@@ -34,7 +35,8 @@ from millrace.state.scanning import scan
 
 FORMATS = ("parquet", "arrow", "delta")
 HEADER = "millrace-export.json"
-VERSION = 1
+VERSION = 2
+"""Version 1 has no scheme, because there was only one."""
 PARTS = 16
 """How many files a table is written as, at most."""
 
@@ -72,14 +74,16 @@ def export(
     if target.list(""):
         raise UsageError(f"{target.url} is not empty. Export to a new folder.")
     with open_location(location, epoch=epoch) as reader:
+        scheme = reader.snapshot.journal.identity.scheme
         header: dict[str, Any] = {
-            "format": VERSION,
+            "format": scheme.version,
             "files": file_format,
             "epoch": reader.epoch,
             "batchId": reader.batch_id,
             "watermark": reader.watermark_ms,
             "processing": reader.snapshot.trail.processing_ms,
             "keyGroups": reader.key_groups,
+            "fingerprints": scheme.to_json(),
             "exported": clock.now_ms(),
             "operators": {},
         }
@@ -226,7 +230,9 @@ def import_state(
         _check_offsets(bool(header["offsets"]), header["batchId"], store.url)
         files = {path: store.read(f"{SPARK}/{path}") for path in header["offsets"]}
     count = _check_groups(header["operators"], header["keyGroups"], key_groups)
-    writer = StateWriter(location, count, parallelism or 1)
+    given = header.get("fingerprints")
+    scheme = CHAINED if given is None else Scheme.from_json(given)
+    writer = StateWriter(location, count, parallelism or 1, scheme)
     rows = 0
     for name, operator in header["operators"].items():
         tables = {
@@ -254,7 +260,8 @@ def _import_location(
         specs = reader.snapshot.trail.specs
         description = {name: {"spec": spec} for name, spec in specs.items()}
         count = _check_groups(description, reader.key_groups, key_groups)
-        writer = StateWriter(location, count, parallelism or min(_shards(reader), count))
+        shards = parallelism or min(_shards(reader), count)
+        writer = StateWriter(location, count, shards, reader.snapshot.journal.identity.scheme)
         rows = 0
         for name, spec in specs.items():
             layouts = reader.snapshot.description(name).tables

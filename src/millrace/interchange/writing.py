@@ -20,6 +20,7 @@ from millrace.errors import ForeignLocationError
 from millrace.ids import Epoch, OperatorName, TableName, table_name
 from millrace.keygroups import Assignment, check_key_groups, group_shift
 from millrace.keygroups.assignment import check_parallelism
+from millrace.keygroups.scheme import Scheme
 from millrace.log import Journal, OperatorCommit, SegmentEntry, open_store
 from millrace.log.layout import SPARK
 from millrace.log.segment import (
@@ -57,12 +58,15 @@ class OperatorState:
 class StateWriter:
     """Fills a new location table by table, then commits."""
 
-    def __init__(self, location: str, key_groups: int, shards: int = 1) -> None:
+    def __init__(self, location: str, key_groups: int, shards: int, scheme: Scheme) -> None:
+        """`scheme` is that of the fingerprints that will be written."""
         store = open_store(location)
         check_key_groups(key_groups)
         check_parallelism(shards, key_groups)
-        self._journal = Journal.create(store, key_groups)
-        if self._journal.head() or self._journal.identity.key_groups != key_groups:
+        self._journal = Journal.create(store, key_groups, scheme)
+        identity = self._journal.identity
+        given = identity.key_groups, identity.scheme
+        if self._journal.head() or given != (key_groups, scheme):
             raise ForeignLocationError(
                 f"{store.url} is already a location, at epoch {self._journal.head()}. State "
                 "can only be imported into a new location: choose an empty directory."

@@ -1,261 +1,178 @@
-"""Fingerprints outside Spark: the same 128 bits as `fingerprint`, from Arrow arrays.
+"""Fingerprints outside Spark: the same 128 bits as Spark's tasks compute, from Arrow arrays.
 
-To look a key up without Spark, as a look-up server does, takes the fingerprint that Spark's
-expressions gave it when it was written. This module repeats those expressions on whole arrays:
-Spark's `xxhash64` is XXH64 with the hash so far as the seed of the next value.
+To look a key up without Spark, as a look-up server does, takes the fingerprint that it had when it
+was written. In scheme 2, a key's encoding of up to 15 bytes is mixed by a permutation, so that no
+two such keys have one fingerprint; a longer one is hashed with SHA-256. The highest bit of `lo`
+says which of the two was done, so neither can be mistaken for the other.
 
-Invariant: for every key type that `fingerprint` takes, both give the same bits. The one exception
-is a string with a collation, whose collation key only Spark can compute: `keys.check_computable`
-refuses it.
+Invariant: for every key type, `Fingerprints.java` gives the same bits. The one exception is a
+string with a collation, whose collation key only Spark can compute: `keys.check_computable` refuses
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import xxhash
 
-from millrace.arrays import BoolArray, Int32Array, Int64Array, UInt32Array, UInt64Array
-from millrace.jit import kernel, load_u8, load_u32, load_u64
-from millrace.keygroups.keys import HI_SALT, LO_SALT
+from millrace.arrays import BoolArray, Int64Array, UInt8Array, UInt64Array
+from millrace.jit import kernel
+from millrace.keygroups import buffers, chained, sha256
+from millrace.keygroups.encoding import Encoded, encoded
+from millrace.keygroups.scheme import Scheme
 
-SEED = 42
-"""What Spark's `xxhash64` starts with."""
+SHORT = 15
+"""The longest encoding, in bytes, that is mixed and not hashed."""
+HASHED = np.uint64(1 << 63)
+"""The bit of `lo` that hashed keys have."""
 
-PRIME_1 = np.uint64(0x9E3779B185EBCA87)
-PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
-PRIME_3 = np.uint64(0x165667B19E3779F9)
-PRIME_4 = np.uint64(0x85EBCA77C2B2AE63)
-PRIME_5 = np.uint64(0x27D4EB2F165667C5)
+Words = tuple[UInt64Array, UInt64Array]
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+_LENGTH = np.uint64(56)
+"""Where the length of a short encoding is in its second word."""
 
 
-def fingerprints(columns: Sequence[pa.Array]) -> tuple[UInt64Array, UInt64Array]:
+def fingerprints(columns: Sequence[pa.Array], scheme: Scheme) -> Words:
     """Both halves of the fingerprint of each key.
 
     The columns have exactly the Arrow types in which the state keeps the key columns.
     """
-    return _half(columns, HI_SALT), _half(columns, LO_SALT)
+    if scheme.version == 1:
+        return chained.fingerprints(columns)
+    rounds = _rounds(scheme.salt)
+    if len(columns) == 1 and _is_number(columns[0].type):
+        values = buffers.numbers(columns[0])
+        kept = values.astype(np.int64).view(np.uint64)
+        return _number_words(kept, values.itemsize, buffers.valid(columns[0]), rounds)
+    data, starts = encoded(columns)
+    hi, lo = _short_words(data, starts, rounds)
+    long = np.flatnonzero(np.diff(starts) > SHORT)
+    if len(long):
+        hi[long], lo[long] = sha256.hashed(*_picked(data, starts, long), scheme.salt)
+        lo[long] |= HASHED
+    return hi, lo
 
 
-def _half(columns: Sequence[pa.Array], salt: int) -> UInt64Array:
-    rows = len(columns[0])
-    hashes = _start(rows, np.uint32(salt), np.uint64(SEED))
-    for column in columns:
-        _fold(hashes, column, salt)
-    return hashes
+def digests(keys: Iterable[bytes], scheme: Scheme) -> Words:
+    """128 bits for each of some keys that Millrace encodes itself, such as those of a broadcast
+    state's entries."""
+    if scheme.version == 1:
+        return _split(b"".join(map(xxhash.xxh3_128_digest, keys)), ">u8")
+    return sha256.hashed(*_joined(list(keys)), scheme.salt)
 
 
-def _fold(hashes: UInt64Array, column: pa.Array, salt: int) -> None:
-    """Add a column to the hashes: whether it is NULL, then its value."""
-    valid = _valid(column)
-    data_type = column.type
-    if pa.types.is_struct(data_type):
-        _fold_flags(hashes, valid)
-        # Flattened, the fields of a struct that is NULL are NULL.
-        for child in column.flatten():
-            _fold(hashes, child, salt)
-    elif pa.types.is_list(data_type):
-        offsets = np.asarray(column.offsets, np.int64)
-        first, last = int(offsets[0]), int(offsets[-1])
-        elements = column.values.slice(first, last - first)
-        _fold_lists(hashes, offsets - first, _half([elements], salt), valid)
-    elif pa.types.is_string(data_type) or pa.types.is_binary(data_type):
-        _fold_bytes(hashes, *_bytes(column), valid)
-    elif pa.types.is_decimal(data_type) and data_type.precision > 18:
-        # Named, so that it lives as long as the kernel reads its bytes.
-        digits = pa.array([_big_endian(v) for v in column.to_pylist()], pa.binary())
-        _fold_bytes(hashes, *_bytes(digits), valid)
-    elif pa.types.is_decimal(data_type):
-        # Of 16 bytes, the low eight hold such a value in full.
-        _fold_64(hashes, _values(column, np.uint64, 2)[::2].copy(), valid)
-    else:
-        words = _numbers(column)
-        if words.dtype == np.uint32:
-            _fold_32(hashes, words, valid)
-        else:
-            _fold_64(hashes, words, valid)
+def entry_digests(owners: Words, keys: Iterable[bytes], scheme: Scheme) -> Words:
+    """128 bits for each entry of a collection, from the fingerprint of its owner and its key."""
+    if scheme.version == 1:
+        seeds = owners[1].tolist()
+        return _split(b"".join(map(xxhash.xxh3_128_digest, keys, seeds)), ">u8")
+    names = np.stack(owners, axis=1).view(np.uint8)
+    return sha256.hashed(*_joined(list(keys)), scheme.salt, names)
 
 
-def _numbers(column: pa.Array) -> npt.NDArray[Any]:
-    """Values of up to four bytes as 32-bit words, others as 64-bit words."""
-    if pa.types.is_boolean(column.type):
-        filled = column.fill_null(False) if column.null_count else column
-        return np.asarray(filled.to_numpy(zero_copy_only=False), np.uint32)
-    if pa.types.is_float32(column.type):
-        return _one_zero(_values(column, np.float32)).view(np.uint32)
-    if pa.types.is_float64(column.type):
-        return _one_zero(_values(column, np.float64)).view(np.uint64)
-    width = column.type.bit_width
-    if width == 64:
-        return _values(column, np.uint64)
-    return _values(column, np.dtype(f"int{width}")).astype(np.int32).view(np.uint32)
-
-
-def _one_zero(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Floating point as Spark groups it: one zero, and one NaN, Java's."""
-    values = values + values.dtype.type(0)
-    values[np.isnan(values)] = np.nan
-    return values
-
-
-def _values(column: pa.Array, dtype: Any, per_value: int = 1) -> npt.NDArray[Any]:
-    """The values as they lie in memory; those of NULLs mean nothing."""
-    buffer = column.buffers()[1]
-    if buffer is None or not len(column):
-        return np.zeros(len(column) * per_value, dtype)
-    all_values = np.frombuffer(buffer, dtype)
-    return all_values[column.offset * per_value : (column.offset + len(column)) * per_value]
-
-
-def _bytes(column: pa.Array) -> tuple[Int32Array, int]:
-    """Offsets of strings, and the address of their bytes."""
-    _, offset_buffer, data = column.buffers()
-    if offset_buffer is None or not len(column):
-        return np.zeros(len(column) + 1, np.int32), 0
-    offsets = np.frombuffer(offset_buffer, np.int32)
-    address = data.address if data is not None else 0
-    return offsets[column.offset : column.offset + len(column) + 1], address
-
-
-def _big_endian(value: Any) -> bytes | None:
-    """A decimal's digits as the shortest two's complement, as Java writes them."""
-    if value is None:
-        return None
-    sign, digits, _ = value.as_tuple()
-    unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
-    bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()
-    return unscaled.to_bytes(bits // 8 + 1, "big", signed=True)
-
-
-def _valid(column: pa.Array) -> BoolArray:
-    if not column.null_count:
-        return np.ones(len(column), np.bool_)
-    valid: BoolArray = column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
+def _joined(parts: list[bytes]) -> Encoded:
+    starts = np.cumsum([0, *map(len, parts)])
+    return np.frombuffer(b"".join(parts), np.uint8), starts
 
 
 @kernel
-def _rotated(value: np.uint64, bits: int) -> np.uint64:
-    return np.uint64((value << np.uint64(bits)) | (value >> np.uint64(64 - bits)))
+def _picked(data: UInt8Array, starts: Int64Array, rows: Int64Array) -> Encoded:
+    """Some rows of an encoding."""
+    picked = np.zeros(len(rows) + 1, np.int64)
+    for i in range(len(rows)):
+        picked[i + 1] = picked[i] + starts[rows[i] + 1] - starts[rows[i]]
+    out = np.empty(picked[-1], np.uint8)
+    for i in range(len(rows)):
+        out[picked[i] : picked[i + 1]] = data[starts[rows[i]] : starts[rows[i] + 1]]
+    return out, picked
+
+
+def _split(joined: bytes, word: str) -> Words:
+    words = np.frombuffer(joined, word).astype(np.uint64).reshape(-1, 2)
+    return words[:, 0].copy(), words[:, 1].copy()
+
+
+def _is_number(data_type: pa.DataType) -> bool:
+    return not (
+        pa.types.is_nested(data_type)
+        or pa.types.is_string(data_type)
+        or pa.types.is_binary(data_type)
+        or buffers.is_wide(data_type)
+    )
+
+
+def _rounds(salt: int) -> UInt64Array:
+    """What the four rounds of the permutation begin with."""
+    return np.asarray([_mixed_int((salt + i * _GOLDEN) & _MASK) for i in range(1, 5)], np.uint64)
+
+
+def _mixed_int(v: int) -> int:
+    v = ((v ^ (v >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    v = ((v ^ (v >> 27)) * 0x94D049BB133111EB) & _MASK
+    return v ^ (v >> 31)
 
 
 @kernel
-def _mixed(value: np.uint64) -> np.uint64:
-    value ^= value >> np.uint64(33)
-    value *= PRIME_2
-    value ^= value >> np.uint64(29)
-    value *= PRIME_3
-    return np.uint64(value ^ (value >> np.uint64(32)))
+def _mixed(v: np.uint64) -> np.uint64:
+    v = (v ^ (v >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    v = (v ^ (v >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.uint64(v ^ (v >> np.uint64(31)))
 
 
 @kernel
-def _hash_32(value: np.uint32, seed: np.uint64) -> np.uint64:
-    found = (seed + PRIME_5 + np.uint64(4)) ^ (np.uint64(value) * PRIME_1)
-    return _mixed(_rotated(found, 23) * PRIME_2 + PRIME_3)
+def _permuted(x: np.uint64, y: np.uint64, rounds: UInt64Array) -> tuple[np.uint64, np.uint64]:
+    """A permutation of 64 and 63 bits, four rounds of a Feistel network: it can be undone round by
+    round, whatever `_mixed` does."""
+    x ^= _mixed(y + rounds[0])
+    y ^= _mixed(x + rounds[1]) >> np.uint64(1)
+    x ^= _mixed(y + rounds[2])
+    y ^= _mixed(x + rounds[3]) >> np.uint64(1)
+    return x, y
 
 
 @kernel
-def _hash_64(value: np.uint64, seed: np.uint64) -> np.uint64:
-    found = (seed + PRIME_5 + np.uint64(8)) ^ (_rotated(value * PRIME_2, 31) * PRIME_1)
-    return _mixed(_rotated(found, 27) * PRIME_1 + PRIME_4)
-
-
-@kernel
-def _hash_bytes(address: np.uint64, length: np.int64, seed: np.uint64) -> np.uint64:
-    at = address
-    left = np.int64(length)
-    if left >= 32:
-        a = seed + PRIME_1 + PRIME_2
-        b = seed + PRIME_2
-        c = seed
-        d = seed - PRIME_1
-        while left >= 32:
-            a = _rotated(a + load_u64(at) * PRIME_2, 31) * PRIME_1
-            b = _rotated(b + load_u64(at + np.uint64(8)) * PRIME_2, 31) * PRIME_1
-            c = _rotated(c + load_u64(at + np.uint64(16)) * PRIME_2, 31) * PRIME_1
-            d = _rotated(d + load_u64(at + np.uint64(24)) * PRIME_2, 31) * PRIME_1
-            at += np.uint64(32)
-            left -= 32
-        found = _rotated(a, 1) + _rotated(b, 7) + _rotated(c, 12) + _rotated(d, 18)
-        found = (found ^ (_rotated(a * PRIME_2, 31) * PRIME_1)) * PRIME_1 + PRIME_4
-        found = (found ^ (_rotated(b * PRIME_2, 31) * PRIME_1)) * PRIME_1 + PRIME_4
-        found = (found ^ (_rotated(c * PRIME_2, 31) * PRIME_1)) * PRIME_1 + PRIME_4
-        found = (found ^ (_rotated(d * PRIME_2, 31) * PRIME_1)) * PRIME_1 + PRIME_4
-    else:
-        found = seed + PRIME_5
-    found += np.uint64(length)
-    while left >= 8:
-        found ^= _rotated(load_u64(at) * PRIME_2, 31) * PRIME_1
-        found = _rotated(found, 27) * PRIME_1 + PRIME_4
-        at += np.uint64(8)
-        left -= 8
-    if left >= 4:
-        found ^= np.uint64(load_u32(at)) * PRIME_1
-        found = _rotated(found, 23) * PRIME_2 + PRIME_3
-        at += np.uint64(4)
-        left -= 4
-    while left > 0:
-        found ^= np.uint64(load_u8(at)) * PRIME_5
-        found = _rotated(found, 11) * PRIME_1
-        at += np.uint64(1)
-        left -= 1
-    return _mixed(found)
-
-
-@kernel
-def _start(rows: int, salt: np.uint32, seed: np.uint64) -> UInt64Array:
-    return np.full(rows, _hash_32(salt, seed), np.uint64)
-
-
-@kernel
-def _fold_flags(hashes: UInt64Array, valid: BoolArray) -> None:
-    for i in range(len(hashes)):
-        hashes[i] = _hash_32(np.uint32(0 if valid[i] else 1), hashes[i])
-
-
-@kernel
-def _fold_32(hashes: UInt64Array, values: UInt32Array, valid: BoolArray) -> None:
-    for i in range(len(hashes)):
+def _number_words(
+    values: UInt64Array, width: int, valid: BoolArray, rounds: UInt64Array
+) -> tuple[UInt64Array, UInt64Array]:
+    """What `_short_words` gives for the encoding of a number: 1 and its bytes, or 0."""
+    hi = np.empty(len(values), np.uint64)
+    lo = np.empty(len(values), np.uint64)
+    mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - 8 * width)
+    length = np.uint64(1 + width) << _LENGTH
+    for i in range(len(values)):
         if valid[i]:
-            hashes[i] = _hash_32(values[i], _hash_32(np.uint32(0), hashes[i]))
+            value = values[i] & mask
+            x = np.uint64(1) | (value << np.uint64(8))
+            hi[i], lo[i] = _permuted(x, (value >> _LENGTH) | length, rounds)
         else:
-            hashes[i] = _hash_32(np.uint32(1), hashes[i])
+            hi[i], lo[i] = _permuted(np.uint64(0), np.uint64(1) << _LENGTH, rounds)
+    return hi, lo
 
 
 @kernel
-def _fold_64(hashes: UInt64Array, values: UInt64Array, valid: BoolArray) -> None:
-    for i in range(len(hashes)):
-        if valid[i]:
-            hashes[i] = _hash_64(values[i], _hash_32(np.uint32(0), hashes[i]))
-        else:
-            hashes[i] = _hash_32(np.uint32(1), hashes[i])
-
-
-@kernel
-def _fold_bytes(hashes: UInt64Array, offsets: Int32Array, address: int, valid: BoolArray) -> None:
-    for i in range(len(hashes)):
-        if valid[i]:
-            start = np.uint64(address) + np.uint64(offsets[i])
-            length = np.int64(offsets[i + 1]) - np.int64(offsets[i])
-            hashes[i] = _hash_bytes(start, length, _hash_32(np.uint32(0), hashes[i]))
-        else:
-            hashes[i] = _hash_32(np.uint32(1), hashes[i])
-
-
-@kernel
-def _fold_lists(
-    hashes: UInt64Array, offsets: Int64Array, elements: UInt64Array, valid: BoolArray
-) -> None:
-    """The flag, the number of elements, and each element's own hash."""
-    for i in range(len(hashes)):
-        if valid[i]:
-            found = _hash_32(np.uint32(0), hashes[i])
-            found = _hash_32(np.uint32(offsets[i + 1] - offsets[i]), found)
-            for j in range(offsets[i], offsets[i + 1]):
-                found = _hash_64(elements[j], found)
-            hashes[i] = found
-        else:
-            hashes[i] = _hash_32(np.uint32(1), hashes[i])
+def _short_words(
+    data: UInt8Array, starts: Int64Array, rounds: UInt64Array
+) -> tuple[UInt64Array, UInt64Array]:
+    """The fingerprints of short encodings: 15 bytes, padded with zeros, and their number."""
+    rows = len(starts) - 1
+    hi = np.zeros(rows, np.uint64)
+    lo = np.zeros(rows, np.uint64)
+    for i in range(rows):
+        length = starts[i + 1] - starts[i]
+        if length > SHORT:
+            continue
+        x = np.uint64(0)
+        y = np.uint64(length) << _LENGTH
+        for j in range(length):
+            byte = np.uint64(data[starts[i] + j])
+            if j < 8:
+                x |= byte << np.uint64(8 * j)
+            else:
+                y |= byte << np.uint64(8 * (j - 8))
+        hi[i], lo[i] = _permuted(x, y, rounds)
+    return hi, lo

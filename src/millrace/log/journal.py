@@ -25,10 +25,10 @@ from millrace.errors import (
 from millrace.fields import Fields
 from millrace.ids import Epoch, OperatorName, TableName
 from millrace.keygroups import format_ranges
+from millrace.keygroups.scheme import CHAINED, Scheme
 from millrace.log import manifest as manifests
 from millrace.log.layout import IDENTITY, MANIFESTS
 from millrace.log.manifest import SEAL_BYTES, Manifest, OperatorCommit
-from millrace.log.segment import FORMAT_VERSION
 from millrace.log.store import Store
 from millrace.log.trail import OperatorLog, Trail
 
@@ -45,12 +45,22 @@ class Identity:
     query: str
     key_groups: int
     created_ms: int
+    scheme: Scheme
+    """How the fingerprints of its keys are computed."""
+
+    @property
+    def format(self) -> int:
+        """The format of its manifests: only the fingerprints differ."""
+        return self.scheme.version
 
     @staticmethod
     def from_json(body: dict[str, Any]) -> Identity:
         fields = Fields(body, "the identity")
         key_groups = manifests.key_groups_of(fields)
-        return Identity(fields.text("query"), key_groups, fields.integer("created"))
+        scheme = CHAINED
+        if fields.integer("format", 1) > 1:
+            scheme = Scheme.from_json(fields.members("fingerprints"))
+        return Identity(fields.text("query"), key_groups, fields.integer("created"), scheme)
 
 
 class Journal:
@@ -76,8 +86,11 @@ class Journal:
             return Journal(store, Identity.from_json(body))
 
     @staticmethod
-    def create(store: Store, key_groups: int) -> Journal:
-        """A new location; refuses one that holds other files."""
+    def create(store: Store, key_groups: int, scheme: Scheme | None = None) -> Journal:
+        """A new location; refuses one that holds other files.
+
+        Only state that comes from elsewhere with its fingerprints brings a scheme along.
+        """
         strangers = [path for path in store.list("") if not path.endswith(".tmp")]
         if strangers and store.size(IDENTITY) is None:
             raise ForeignLocationError(
@@ -85,13 +98,15 @@ class Journal:
                 "an empty directory as checkpointLocation; a Spark checkpoint cannot be used as "
                 "a location."
             )
-        identity = Identity(clock.fresh_id(), key_groups, clock.now_ms())
+        identity = Identity(clock.fresh_id(), key_groups, clock.now_ms(), scheme or Scheme.fresh())
         body: dict[str, Any] = {
-            "format": FORMAT_VERSION,
+            "format": identity.format,
             "query": identity.query,
             "keyGroups": identity.key_groups,
             "created": identity.created_ms,
         }
+        if identity.scheme != CHAINED:
+            body["fingerprints"] = identity.scheme.to_json()
         try:
             store.create(IDENTITY, manifests.seal(body)[0])
         except AlreadyExistsError:
@@ -271,6 +286,7 @@ class Journal:
             figures=figures,
             processing_ms=processing_ms,
             unmet_parallelism=unmet_parallelism or {},
+            format=self.identity.format,
         )
         data, checksum = manifests.encode(manifest)
         path = manifests.manifest_path(epoch)

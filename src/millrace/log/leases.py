@@ -29,8 +29,7 @@ from millrace import clock
 from millrace.errors import AlreadyExistsError, StoreError, UnwritableLocationError
 from millrace.ids import Epoch
 from millrace.log.layout import LEASES
-from millrace.log.manifest import seal
-from millrace.log.segment import FORMAT_VERSION
+from millrace.log.manifest import FIRST_VERSION, seal
 from millrace.log.store import Store
 from millrace.repeating import Repeating
 
@@ -106,7 +105,7 @@ class Holder:
 
     def _write(self) -> None:
         lease = Lease(self.epoch, False, clock.now_ms() + LASTS_MS, self.id)
-        body = {"format": FORMAT_VERSION, "host": socket.gethostname(), "pid": os.getpid()}
+        body = {"format": FIRST_VERSION, "host": socket.gethostname(), "pid": os.getpid()}
         try:
             self._store.create(lease.path, seal(body)[0])
         except AlreadyExistsError:

@@ -24,7 +24,13 @@ from millrace.ids import Epoch, OperatorName, TableName
 from millrace.keygroups import Assignment
 from millrace.keygroups.groups import MAX_KEY_GROUPS, MIN_KEY_GROUPS
 from millrace.log.layout import MANIFESTS
-from millrace.log.segment import FORMAT_VERSION, SegmentEntry
+from millrace.log.segment import SegmentEntry
+
+FORMAT_VERSION = 2
+"""Of a location: its identity and its manifests. What a segment looks like has a version of its
+own. Version 2 has other fingerprints, and says so in the identity."""
+FIRST_VERSION = 1
+"""What leases and requests have, in which nothing has changed since."""
 
 SEAL_BYTES = 65
 """The second line of a sealed file: a SHA-256 in hexadecimal digits, and the line's end."""
@@ -89,6 +95,8 @@ class Manifest:
     unmet_parallelism: dict[OperatorName, int] = field(default_factory=dict)
     """The number of shards that operators should have, where it differs from the assignment
     because executors are gone."""
+    format: int = FORMAT_VERSION
+    """That of the location's identity."""
 
     @property
     def is_full(self) -> bool:
@@ -111,7 +119,7 @@ _MANIFEST = re.compile(r"([0-9]{12}|[1-9][0-9]{12,17})\.json")
 def encode(manifest: Manifest) -> tuple[bytes, str]:
     """The file's bytes and the manifest's checksum."""
     body: dict[str, Any] = {
-        "format": FORMAT_VERSION,
+        "format": manifest.format,
         "query": manifest.query,
         "run": manifest.run,
         "epoch": manifest.epoch,
@@ -215,6 +223,7 @@ def _decoded(body: Fields) -> Manifest:
             OperatorName(name): fields.integer(shards, "a number of shards", 1, key_groups)
             for name, shards in (body.members("wanted") if body.has("wanted") else {}).items()
         },
+        format=body.integer("format", 1, FORMAT_VERSION),
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millrace.arrays import Int64Array, UInt64Array
+from millrace.keygroups.scheme import Scheme
 from millrace.log.store import Store
 from millrace.operators.operator import TableLayout
 
@@ -40,8 +41,8 @@ def gathered(replica: Replica, addresses: UInt64Array, names: Sequence[str]) -> 
     return scanning.gathered(replica, addresses, names)
 
 
-def fingerprints(keys: Sequence[pa.Array]) -> tuple[UInt64Array, UInt64Array]:
+def fingerprints(keys: Sequence[pa.Array], scheme: Scheme) -> tuple[UInt64Array, UInt64Array]:
     """The fingerprints of keys, given as columns in the types of the state."""
     from millrace.keygroups import hashing
 
-    return hashing.fingerprints(keys)
+    return hashing.fingerprints(keys, scheme)

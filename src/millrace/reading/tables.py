@@ -77,7 +77,7 @@ class StateTable:
 
     def fingerprints(self, keys: Sequence[pa.Array]) -> Fingerprints:
         """Of keys given as columns in the types of the state."""
-        return fingerprints(keys)
+        return fingerprints(keys, self.snapshot.journal.identity.scheme)
 
     def scan(
         self, columns: Sequence[str], groups: Int64Array | None = None

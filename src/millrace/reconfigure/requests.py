@@ -31,8 +31,7 @@ from millrace.ids import OperatorName
 from millrace.keygroups import Assignment
 from millrace.keygroups.assignment import check_parallelism
 from millrace.log.layout import REQUESTS
-from millrace.log.manifest import seal, unseal
-from millrace.log.segment import FORMAT_VERSION
+from millrace.log.manifest import FIRST_VERSION, seal, unseal
 from millrace.log.store import Store
 from millrace.reconfigure.cluster import Executor
 from millrace.reconfigure.strategies import check_strategy
@@ -79,7 +78,7 @@ class Requests:
         """Write a request; returns once it is durable."""
         now = clock.now_ms()
         request = Request(f"{now:013d}-{clock.fresh_id()[:8]}", kind, now, details)
-        body = {"format": FORMAT_VERSION, "kind": kind, "created": now, "details": details}
+        body = {"format": FIRST_VERSION, "kind": kind, "created": now, "details": details}
         self._store.create(f"{REQUESTS}/{request.id}.json", seal(body)[0])
         return request
 
@@ -143,7 +142,7 @@ class Requests:
     def answer(self, id_: str, answer: Answer) -> bool:
         """Close a request; False if it was closed already."""
         body = {
-            "format": FORMAT_VERSION,
+            "format": FIRST_VERSION,
             "state": answer.state,
             "reason": answer.reason,
             "report": answer.report,

@@ -29,6 +29,7 @@ from millrace.operators.operator import Column
 from millrace.operators.process.shared.broadcast import KEY, VALUE
 from millrace.operators.process.shared.declarations import Broadcast
 from millrace.spark.exchange import RowExchange, StreamColumns, route
+from millrace.spark.fingerprint import quoted
 
 DELETED = "deleted"
 """A boolean column of this name marks entries to remove."""
@@ -76,9 +77,9 @@ def _has_watermark(plan: Any) -> bool:
 
 def _key(keys: Sequence[Column], wanted: T.DataType, where: str) -> SparkColumn:
     if len(keys) == 1:
-        key, given = _named(keys[0].name), keys[0].type
+        key, given = quoted(keys[0].name), keys[0].type
     else:
-        key = F.struct(*(_named(k.name) for k in keys))
+        key = F.struct(*(quoted(k.name) for k in keys))
         given = T.StructType([T.StructField(k.name, k.type) for k in keys])
     if given.simpleString() != wanted.simpleString():
         raise UsageError(
@@ -99,15 +100,15 @@ def _value(source: DataFrame, keys: list[str], wanted: T.DataType, where: str) -
                 f"{where}: the column {DELETED!r} marks entries to remove and must be a boolean, "
                 f"not {marker.dataType.simpleString()}."
             )
-        removed = F.coalesce(_named(DELETED), F.lit(False))
+        removed = F.coalesce(quoted(DELETED), F.lit(False))
         fields.remove(marker)
     types = {f.name: f.dataType.simpleString() for f in fields}
     if len(fields) == 1 and fields[0].dataType.simpleString() == wanted.simpleString():
-        value = _named(fields[0].name)
+        value = quoted(fields[0].name)
     elif isinstance(wanted, T.StructType) and types == {
         f.name: f.dataType.simpleString() for f in wanted.fields
     }:
-        value = F.struct(*(_named(f.name) for f in wanted.fields))
+        value = F.struct(*(quoted(f.name) for f in wanted.fields))
     else:
         given = ", ".join(f"{name} {kind}" for name, kind in types.items()) or "none"
         fit = "its fields, or one column of that type"
@@ -122,10 +123,6 @@ def _value(source: DataFrame, keys: list[str], wanted: T.DataType, where: str) -
 
 def _is_field(name: str, wanted: T.DataType) -> bool:
     return isinstance(wanted, T.StructType) and name in wanted.names
-
-
-def _named(name: str) -> SparkColumn:
-    return F.col(f"`{name.replace('`', '``')}`")
 
 
 def unite(source: DataFrame, sides: Sequence[Side]) -> DataFrame:
@@ -147,7 +144,7 @@ def _nothing(name: str, data_type: T.DataType) -> SparkColumn:
 
 
 def _any_of(sides: Sequence[Side]) -> SparkColumn:
-    present = [_named(side.column).isNotNull() for side in sides]
+    present = [quoted(side.column).isNotNull() for side in sides]
     return functools.reduce(operator.or_, present, F.lit(False))
 
 
@@ -165,25 +162,25 @@ def input_of(
         others = [side for side in every if side.column not in own]
         if not others:
             return batch
-        return batch.where(~_any_of(others)).drop(*(_named(side.column) for side in others))
+        return batch.where(~_any_of(others)).drop(*(quoted(side.column) for side in others))
     if not mine:
         return keyed
     fields = keyed.schema.fields
     united = keyed.select("*", *(_nothing(side.column, side.type) for side in mine))
     broadcast = batch.where(_any_of(mine)).select(
-        *(_nothing(f.name, f.dataType) for f in fields), *(_named(side.column) for side in mine)
+        *(_nothing(f.name, f.dataType) for f in fields), *(quoted(side.column) for side in mine)
     )
     return united.union(broadcast)
 
 
-def side_columns(sides: Sequence[Side]) -> list[SparkColumn]:
+def side_columns(sides: Sequence[Side]) -> dict[str, SparkColumn]:
     """The columns of an operator's broadcast states, as its shards know them."""
-    return [_named(side.column).alias(rows.broadcast(i)) for i, side in enumerate(sides)]
+    return {rows.broadcast(i): quoted(side.column) for i, side in enumerate(sides)}
 
 
-def no_side_columns(sides: Sequence[Side]) -> list[SparkColumn]:
+def no_side_columns(sides: Sequence[Side]) -> dict[str, SparkColumn]:
     """The same columns, for rows that are not broadcast."""
-    return [_nothing(rows.broadcast(i), side.type) for i, side in enumerate(sides)]
+    return {rows.broadcast(i): F.lit(None).cast(s.type) for i, s in enumerate(sides)}
 
 
 class BroadcastRouter:
@@ -209,5 +206,5 @@ class BroadcastExchange(RowExchange):
 
     def __init__(self, stream: StreamColumns, sides: Sequence[Side]) -> None:
         super().__init__(stream)
-        self._columns += side_columns(sides)
+        self._columns |= side_columns(sides)
         self._router = BroadcastRouter(sides)

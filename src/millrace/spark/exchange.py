@@ -14,13 +14,13 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from millrace.epoch import rows
 from millrace.keygroups import Assignment
-from millrace.keygroups.fingerprint import fingerprint, key_group
-from millrace.log.segment import HI, LO
+from millrace.keygroups.scheme import Scheme
+from millrace.log.segment import HI
 from millrace.operators.aggregate.operator import AggregateOperator
+from millrace.spark.fingerprint import TypedColumns, key_group, with_fingerprint
 from millrace.spark.template import is_bare
 
 
@@ -77,49 +77,50 @@ class AggregateExchange:
         self, operator: AggregateOperator, keys: Sequence[Column], inputs: Sequence[Column]
     ) -> None:
         self._keys = [column.alias(rows.key(i)) for i, column in enumerate(keys)]
-        self._partials = [
-            column.alias(rows.partial(i, j))
+        self._partials = {
+            rows.partial(i, j): column
             for i, partials in enumerate(operator.partials(inputs))
             for j, column in enumerate(partials)
-        ]
-        typed = [(F.col(rows.key(i)), key.type) for i, key in enumerate(operator.keys)]
-        hi, lo = fingerprint(typed)
-        self._columns = [hi.alias(HI), lo.alias(LO), F.col("*")]
+        }
+        self._typed = [(F.col(rows.key(i)), key.type) for i, key in enumerate(operator.keys)]
+        names = [*(rows.key(i) for i in range(len(self._keys))), *self._partials]
+        self._columns = {name: F.col(name) for name in names}
         if operator.needs_order:
-            self._columns.append(F.spark_partition_id().alias(rows.PART))
+            self._columns[rows.PART] = F.spark_partition_id()
         self._router = _Router()
 
-    def __call__(self, df: DataFrame, assignment: Assignment) -> DataFrame:
-        combined = combine(df, self._keys, self._partials).select(*self._columns)
-        return self._router(combined, assignment)
+    def __call__(self, df: DataFrame, assignment: Assignment, scheme: Scheme) -> DataFrame:
+        partials = [column.alias(name) for name, column in self._partials.items()]
+        combined = combine(df, self._keys, partials)
+        keyed = with_fingerprint(combined, self._typed, self._columns, scheme)
+        return self._router(keyed, assignment)
 
 
 @dataclass(frozen=True)
 class StreamColumns:
     """What a processor gets of a stream: expressions over its columns, with their types."""
 
-    keys: Sequence[tuple[Column, T.DataType]]
-    fields: Sequence[tuple[Column, T.DataType]]
+    keys: TypedColumns
+    fields: TypedColumns
     event_time: Column | None = None
 
 
-def keyed_columns(keys: Sequence[tuple[Column, T.DataType]]) -> list[Column]:
-    """What every row for a processor has: its fingerprint, its input partition and its key."""
-    hi, lo = fingerprint(keys)
-    routed = [hi.alias(HI), lo.alias(LO), F.spark_partition_id().alias(rows.PART)]
-    return routed + [column.alias(rows.key(i)) for i, (column, _) in enumerate(keys)]
+def keyed_columns(keys: TypedColumns) -> dict[str, Column]:
+    """What every row for a processor has beside its fingerprint: its input partition, its key."""
+    named = {rows.key(i): column for i, (column, _) in enumerate(keys)}
+    return {rows.PART: F.spark_partition_id(), **named}
 
 
 class RowExchange:
     """The exchange in front of a processor: whole rows, as they are."""
 
     def __init__(self, stream: StreamColumns) -> None:
+        self._keys = stream.keys
         self._columns = keyed_columns(stream.keys)
-        self._columns += [c.alias(rows.column(i)) for i, (c, _) in enumerate(stream.fields)]
+        self._columns |= {rows.column(i): c for i, (c, _) in enumerate(stream.fields)}
         if stream.event_time is not None:
-            event_us = F.unix_micros(stream.event_time.cast("timestamp"))
-            self._columns.append(event_us.alias(rows.EVENT))
+            self._columns[rows.EVENT] = F.unix_micros(stream.event_time.cast("timestamp"))
         self._router: Callable[[DataFrame, Assignment], DataFrame] = _Router()
 
-    def __call__(self, df: DataFrame, assignment: Assignment) -> DataFrame:
-        return self._router(df.select(*self._columns), assignment)
+    def __call__(self, df: DataFrame, assignment: Assignment, scheme: Scheme) -> DataFrame:
+        return self._router(with_fingerprint(df, self._keys, self._columns, scheme), assignment)

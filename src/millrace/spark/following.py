@@ -142,7 +142,7 @@ def follow_here(
     What was followed before is brought up to date in one go, which is cheap; what is new comes in
     chunks, and at least one of them, so that a round always comes further.
     """
-    held = cache.at_least(task.location, task.query, task.key_groups, version)
+    held = cache.at_least(task.location, task.identity, version)
     names = {
         table_name(task.operator, table): layout for table, layout in task.load().tables.items()
     }

@@ -15,7 +15,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 PACKAGE = "io.millrace"
-SOURCES = ("Executors", "KeptRows", "LocalCheckpointFiles", "MomentRdd", "PlanTemplate")
+SOURCES = (
+    *("Executors", "Fingerprints", "KeptRows", "LocalCheckpointFiles", "MomentRdd"),
+    "PlanTemplate",
+)
 
 _installed: dict[str, tuple[Any, Any, Any]] = {}
 """Class loader, `Thread` and package, as py4j sees them, of Spark applications that have the jar.

@@ -112,7 +112,8 @@ class PlanCache:
         outputs = self._pipeline.outputs[step.operator.name]
         task = self._task(step, group_ranges(assignment))
         function: Any = shard_function(task, outputs, self._accumulator)
-        return exchange(df, assignment).mapInArrow(function, sent_schema(step.operator, outputs))
+        exchanged = exchange(df, assignment, self._journal.identity.scheme)
+        return exchanged.mapInArrow(function, sent_schema(step.operator, outputs))
 
     def prepare(self, assignments: Mapping[OperatorName, Assignment]) -> None:
         """Make the plans of future assignments, so that no epoch waits for that."""
@@ -136,4 +137,5 @@ class PlanCache:
             groups=groups,
             index_budget=self._memory_bytes,
             ansi=self._ansi,
+            scheme=self._journal.identity.scheme,
         )

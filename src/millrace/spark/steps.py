@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from millrace.keygroups import Assignment
+from millrace.keygroups.scheme import Scheme
 from millrace.operators import Operator
 from millrace.spark.broadcast import Side
 
-Exchange = Callable[[DataFrame, Assignment], DataFrame]
+Exchange = Callable[[DataFrame, Assignment, Scheme], DataFrame]
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,15 +53,14 @@ class ReplicaCache:
     def at(
         self,
         location: str,
-        query: str,
-        key_groups: int,
+        identity: Identity,
         version: Epoch,
         checksum: str,
     ) -> CachedVersion:
         """A location at a version, whose manifest has a checksum."""
-        held = self._locations.get((location, query))
+        held = self._locations.get((location, identity.query))
         if held is None or not _leads_to(held, version, checksum):
-            held = self._open(location, query, key_groups, version)
+            held = self._open(location, identity, version)
             if held.trail.checksum != checksum:
                 raise EpochFailedError(
                     f"epoch {version} of {location} is not the one that this query has committed: "
@@ -70,25 +69,25 @@ class ReplicaCache:
                 )
         return CachedVersion(held, version)
 
-    def at_least(self, location: str, query: str, key_groups: int, version: Epoch) -> CachedVersion:
+    def at_least(self, location: str, identity: Identity, version: Epoch) -> CachedVersion:
         """A location at the last version that is committed by now, which is not before this one."""
-        held = self._locations.get((location, query))
+        held = self._locations.get((location, identity.query))
         if held is None or not held.journal.holds(held.trail):
-            held = self._open(location, query, key_groups, version)
+            held = self._open(location, identity, version)
         held.journal.catch_up(held.trail)
         if held.trail.epoch < version:
             # The next manifests were collected, and this one was kept for a reader.
             held.trail = held.journal.trail(version)
         return CachedVersion(held, held.trail.epoch)
 
-    def _open(self, location: str, query: str, key_groups: int, version: Epoch) -> _Location:
+    def _open(self, location: str, identity: Identity, version: Epoch) -> _Location:
         """A location without replicas, in the place of what is held of this path."""
         store = (self._open_store or stores.open_store)(location)
-        journal = Journal(store, Identity(query, key_groups, 0))
+        journal = Journal(store, identity)
         held = _Location(journal, journal.trail(version), {})
         for key in [k for k in self._locations if k[0] == location]:
             del self._locations[key]
-        self._locations[location, query] = held
+        self._locations[location, identity.query] = held
         return held
 
     def clear(self) -> None:
@@ -127,7 +126,8 @@ class CachedVersion:
         if replica is None:
             held.replicas = {k: r for k, r in held.replicas.items() if k[0] != table}
             key_groups = held.trail.key_groups
-            replica = Replica(self.store, schema, key_groups, owned=owned)
+            scheme = held.journal.identity.scheme
+            replica = Replica(self.store, schema, key_groups, owned=owned, scheme=scheme)
             held.replicas[key] = replica
         replica.follow(held.trail.operator(table), self.version, groups)
         if self.version % PRUNE_EVERY == 0 and self.store.local_path("") is None:

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.ids import Epoch
+from millrace.keygroups.scheme import Scheme
 from millrace.log.segment import HI, OWNER_FIELDS, SYSTEM_FIELDS
 from millrace.log.store import Store
 from millrace.log.trail import LivePieces, OperatorLog, Piece, PieceId
@@ -46,8 +47,13 @@ class Replica:
         *,
         owned: bool = False,
         by_column: bool = False,
+        scheme: Scheme | None = None,
     ) -> None:
-        """With `by_column`, columns of pages are verified and fetched when they are asked for."""
+        """With `by_column`, columns of pages are verified and fetched when they are asked for.
+
+        `scheme` is the location's, for those who compute fingerprints of rows.
+        """
+        self.scheme = scheme
         self.schema = pa.schema([*SYSTEM_FIELDS, *(OWNER_FIELDS if owned else ()), *schema])
         self.key_groups = key_groups
         self._pages = MappedPages(store, self.schema, key_groups, owned=owned, by_column=by_column)

@@ -25,6 +25,7 @@ from millrace.epoch.shard import ShardTask, changed_rows, group_ranges, has_work
 from millrace.errors import EpochFailedError
 from millrace.ids import OperatorName, Shard
 from millrace.keygroups import Assignment, groups_of
+from millrace.keygroups.scheme import UNSALTED
 from millrace.log.segment import DELETED, HI, LO
 from millrace.operators import Change, Moment, TableChange
 from millrace.operators.aggregate.operator import AggregateOperator
@@ -235,7 +236,7 @@ def test_two_attempts_write_files_of_their_own(driven: Driven) -> None:
 
 def test_ranges_of_a_task_are_the_assignment() -> None:
     assignment = Assignment(2, (0, 0, 1, 0, 1, 1, 1, 0))
-    task = ShardTask("l", "q", NAME, "", None, 8, group_ranges(assignment), 1, True)
+    task = ShardTask("l", "q", NAME, "", None, 8, group_ranges(assignment), 1, True, UNSALTED)
     assert task.groups == ("0-1,3,7", "2,4-6")
     assert task.assignment == assignment
 
@@ -245,12 +246,13 @@ def test_a_task_has_its_operator_by_spec_or_by_code() -> None:
         '{"kind": "aggregate", "keys": [{"name": "k", "type": "string"}], "aggregates": '
         '[{"name": "n", "function": "count", "of": "*", "type": "integer", "options": {}}]}'
     )
-    described = ShardTask("l", "q", OperatorName("a"), spec, None, 8, (), 1, False)
+    described = ShardTask("l", "q", OperatorName("a"), spec, None, 8, (), 1, False, UNSALTED)
     operator = described.load()
     assert isinstance(operator, AggregateOperator)
     assert operator.name == "a"
     assert [k.name for k in operator.keys] == ["k"]
-    shipped = ShardTask("l", "q", NAME, "", pickle.dumps((Counting, ())), 8, (), 1, False)
+    code = pickle.dumps((Counting, ()))
+    shipped = ShardTask("l", "q", NAME, "", code, 8, (), 1, False, UNSALTED)
     assert isinstance(shipped.load(), Counting)
     # Loaded once: operators keep what they have worked out between epochs.
     assert shipped.load() is shipped.load()

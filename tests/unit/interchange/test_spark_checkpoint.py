@@ -18,6 +18,7 @@ from millrace.interchange.spark_checkpoint import _tables
 from millrace.interchange.spark_state import TIMERS, Filled
 from millrace.interchange.writing import OperatorState, StateWriter
 from millrace.keygroups.hashing import fingerprints
+from millrace.keygroups.scheme import UNSALTED
 from millrace.log.segment import HI, LO
 from millrace.operators.operator import Column
 from millrace.operators.process.factory import make_operator
@@ -62,7 +63,7 @@ COLUMNS = (
 
 def filled(rows: list[dict[str, Any]]) -> Filled:
     keys = pa.array([row["user"] for row in rows])
-    hi, lo = fingerprints([keys])
+    hi, lo = fingerprints([keys], UNSALTED)
     table = {HI: hi.view(np.int64), LO: lo.view(np.int64), wire.key(0): keys}
     for column in COLUMNS:
         kind = types.arrow_type(column.type, column.name)
@@ -95,8 +96,8 @@ def test_every_kind_of_state(tmp_path: Path) -> None:
         {"user": "bob", "total": {"value": 1, "until": 5}, TIMERS: [1000, 2000]},
         {"user": None, "recent": [{"value": 9, "until": None}]},
     ]
-    tables = _tables(target, filled(rows))
-    writer = StateWriter(str(tmp_path), 16)
+    tables = _tables(target, filled(rows), UNSALTED)
+    writer = StateWriter(str(tmp_path), 16, 1, UNSALTED)
     writer.operator(target.name, OperatorState(target.spec(), tables))
     writer.commit()
     with mr.open(str(tmp_path)) as reader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +16,14 @@ from millrace.errors import (
     CorruptManifestError,
     FencedError,
     ForeignLocationError,
+    MalformedError,
     NewerFormatError,
     NotALocationError,
     UnknownEpochError,
     UnwritableLocationError,
 )
 from millrace.ids import Epoch
+from millrace.keygroups.scheme import CHAINED, Scheme
 from millrace.log import Journal, open_store
 from millrace.log import manifest as manifests
 from millrace.log.journal import FULL_EVERY
@@ -459,3 +462,40 @@ def test_a_commit_has_the_time_it_is_given(location: Location) -> None:
     assert (read.batch_id, read.watermark_ms, read.time_ms, read.processing_ms) == (4, 5, 6, 7)
     assert (read.figures, read.unmet_parallelism, read.parent) == ({"rows": 1}, {OPERATOR: 3}, "")
     assert location.trail.unmet_parallelism == {OPERATOR: 3}
+
+
+def test_an_older_millrace_refuses_a_new_location(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Journal.create(open_store(str(tmp_path / "new")), 16)
+    assert made.identity.scheme.version == 2
+    assert Journal.open(made.store).identity == made.identity
+    old = Journal.create(open_store(str(tmp_path / "old")), 16, CHAINED)
+    assert "fingerprints" not in json.loads(old.store.read("millrace.json").split(b"\n")[0])
+    monkeypatch.setattr(manifests, "FORMAT_VERSION", 1)
+    with pytest.raises(NewerFormatError, match="format 2; this Millrace reads up to 1"):
+        Journal.open(made.store)
+    assert Journal.open(old.store).identity == old.identity
+
+
+def test_a_location_keeps_its_format(tmp_path: Path) -> None:
+    for scheme, version in ((CHAINED, 1), (Scheme(2, 77), 2)):
+        journal = Journal.create(open_store(str(tmp_path / str(version))), 16, scheme)
+        journal = Journal.open(journal.store)
+        assert journal.identity.scheme == scheme
+        trail = journal.trail(Epoch(0))
+        journal.commit(
+            trail, run="r", batch_id=0, watermark_ms=None, operators={}, specs={}, full=True
+        )
+        assert journal.read(Epoch(1))[0].format == version
+
+
+def test_salts_differ_and_a_wrong_one_is_refused(tmp_path: Path) -> None:
+    salts = {Scheme.fresh().salt for _ in range(10)}
+    assert len(salts) == 10
+    for scheme in (Scheme(2, 0), Scheme(2, 2**64 - 1)):
+        assert Scheme.from_json(scheme.to_json()) == scheme
+    with pytest.raises(NewerFormatError, match="scheme 3"):
+        Scheme.from_json({"scheme": 3, "salt": "0" * 16})
+    with pytest.raises(MalformedError, match="salt"):
+        Scheme.from_json({"scheme": 2, "salt": "1"})

@@ -222,7 +222,7 @@ def test_a_newer_format_is_refused(
     monkeypatch: pytest.MonkeyPatch, sections: list[SectionData]
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(encoding, "FORMAT_VERSION", 99)
+        patched.setattr(encoding, "SEGMENT_VERSION", 99)
         data, entry = encoded(sections)
     with pytest.raises(NewerFormatError, match=r"format 99.*Upgrade Millrace"):
         Segment(entry, memoryview(data), "here")

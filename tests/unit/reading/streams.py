@@ -92,7 +92,7 @@ class Counted:
             pa.array([k[i] for k in grouped], types.arrow_type(key.type, key.name))
             for i, key in enumerate(KEYS)
         ]
-        hi, lo = fingerprints(keys)
+        hi, lo = fingerprints(keys, self.journal.identity.scheme)
         counts = pa.array([len(v) for v in grouped.values()], pa.int64())
         sums = [sum(v) for v in grouped.values()]
         means = (pa.array([float(s) for s in sums], pa.float64()), counts)

@@ -75,7 +75,7 @@ class Counting:
             pa.array([row[i] for row in rows], types.arrow_type(key.type, key.name))
             for i, key in enumerate(self.operator.keys)
         ]
-        hi, lo = fingerprints(columns)
+        hi, lo = fingerprints(columns, self.journal.identity.scheme)
         counts = pa.array([n for n, _ in changes.values()], pa.int64())
         totals = pa.array([total for _, total in changes.values()], pa.int64())
         for key, (n, total) in changes.items():

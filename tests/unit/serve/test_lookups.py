@@ -100,7 +100,7 @@ def test_a_generation_in_use_is_not_changed(tmp_path: Path) -> None:
 def test_a_key_with_the_fingerprint_of_another_is_not_found(tmp_path: Path) -> None:
     counting = Counting(str(tmp_path))
     counting.epoch({"here": (1, 5)})
-    (hi,), (lo,) = fingerprints([pa.array(["wanted"])])
+    (hi,), (lo,) = fingerprints([pa.array(["wanted"])], counting.journal.identity.scheme)
     counting.insert(int(hi), int(lo), "another", 9, 9)
     lookups = Lookups(str(tmp_path))
     answer = lookups.look_up("totals", {"k": pa.array(["wanted", "here"])})

@@ -43,13 +43,13 @@ def run(location: Location, epochs: int) -> None:
 
 def opened(cache: ReplicaCache, location: Location, version: int) -> CachedVersion:
     checksum = location.journal.trail(Epoch(version)).checksum
-    query = location.journal.identity.query
-    return cache.at(location.store.url, query, 16, Epoch(version), checksum)
+    identity = location.journal.identity
+    return cache.at(location.store.url, identity, Epoch(version), checksum)
 
 
 def followed(cache: ReplicaCache, location: Location, version: int) -> CachedVersion:
-    query = location.journal.identity.query
-    return cache.at_least(location.store.url, query, 16, Epoch(version))
+    identity = location.journal.identity
+    return cache.at_least(location.store.url, identity, Epoch(version))
 
 
 def state(held: CachedVersion) -> State:
@@ -158,7 +158,7 @@ def test_a_task_of_a_history_that_was_lost_is_refused(cache: ReplicaCache, lost:
     """Its driver has not noticed yet that the location was restored."""
     other_epochs(lost, 3)
     with pytest.raises(EpochFailedError, match="restored while the query ran"):
-        cache.at(lost.store.url, lost.journal.identity.query, 16, Epoch(6), "the lost epoch 6")
+        cache.at(lost.store.url, lost.journal.identity, Epoch(6), "the lost epoch 6")
 
 
 def test_a_cleared_cache_starts_over(cache: ReplicaCache, location: Location) -> None:

@@ -17,7 +17,7 @@ Any Arrow reader reads a segment; nothing Millrace-specific is needed but to kno
 """
 
 from millrace.log.segment.encoding import SectionData, encode_segment, segment_path
-from millrace.log.segment.entry import FORMAT_VERSION, Section, SegmentEntry
+from millrace.log.segment.entry import SEGMENT_VERSION, Section, SegmentEntry
 from millrace.log.segment.fields import (
     DELETED,
     HI,
@@ -33,12 +33,12 @@ from millrace.log.segment.reading import Segment, open_segment
 
 __all__ = [
     "DELETED",
-    "FORMAT_VERSION",
     "HI",
     "LO",
     "OWNER_FIELDS",
     "OWNER_HI",
     "OWNER_LO",
+    "SEGMENT_VERSION",
     "SYSTEM_FIELDS",
     "GroupIndex",
     "Section",

@@ -14,7 +14,7 @@ from millrace.ids import Epoch
 from millrace.keygroups import format_ranges
 from millrace.log.copies import scratch
 from millrace.log.layout import SEGMENTS
-from millrace.log.segment.entry import FORMAT_VERSION, INDEX_KEY, Section, SegmentEntry
+from millrace.log.segment.entry import INDEX_KEY, SEGMENT_VERSION, Section, SegmentEntry
 from millrace.log.segment.integrity import checksum, column_sums, frame_hash
 
 PAGE_ROWS = 16384
@@ -92,7 +92,7 @@ def encode_segment(
                 len(page_groups),
             )
         )
-    head = json.dumps({"format": FORMAT_VERSION, "sections": index}, separators=(",", ":"))
+    head = json.dumps({"format": SEGMENT_VERSION, "sections": index}, separators=(",", ":"))
     schema = sections[0].rows.schema.with_metadata({INDEX_KEY: head.encode()})
     spans: list[tuple[int, int]] = []
     made_here = sum(rows for of, _, rows in cuts if not isinstance(of, pa.RecordBatch))

@@ -15,7 +15,8 @@ from millrace.keygroups import parse_ranges
 from millrace.keygroups.groups import MAX_KEY_GROUPS
 from millrace.log.segment.entry_fields import pages_of, path_within, sums_of
 
-FORMAT_VERSION = 1
+SEGMENT_VERSION = 1
+"""What a segment looks like, whatever fingerprints are in it."""
 INDEX_KEY = b"millrace.index"
 """Schema metadata that says which rows belong to which key group."""
 

@@ -24,7 +24,7 @@ from millrace.errors import (
 from millrace.log.copies import SegmentCopy
 from millrace.log.mapping import map_file
 from millrace.log.pages import check_columns, read_page, read_schema
-from millrace.log.segment.entry import FORMAT_VERSION, INDEX_KEY, SegmentEntry
+from millrace.log.segment.entry import INDEX_KEY, SEGMENT_VERSION, SegmentEntry
 from millrace.log.segment.group_index import GroupIndex, group_index_of, parse_index
 from millrace.log.segment.integrity import (
     column_span,
@@ -83,10 +83,10 @@ class Segment:
             schema = read_schema(self._buffer.slice(min(8, len(data))))
             index = (schema.metadata or {}).get(INDEX_KEY, b"")
             version, self._index = parse_index(index, entry.sections)
-        if version > FORMAT_VERSION:
+        if version > SEGMENT_VERSION:
             raise NewerFormatError(
                 f"segment {where} has format {version}; this Millrace reads up to "
-                f"{FORMAT_VERSION}. Upgrade Millrace."
+                f"{SEGMENT_VERSION}. Upgrade Millrace."
             )
         self.schema = schema.remove_metadata()
         self._group_indexes: dict[int, GroupIndex] = {}

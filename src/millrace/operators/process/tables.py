@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
 from millrace.arrays import BoolArray, UInt64Array
-from millrace.errors import StateTypeError
+from millrace.errors import CollisionError, StateTypeError
+from millrace.keygroups.hashing import entry_digests
 from millrace.log.segment import DELETED, HI, LO, OWNER_HI, OWNER_LO
 from millrace.operators.operator import TableChange
 from millrace.operators.process.convert import encode_key, to_arrow, to_python
@@ -25,6 +25,7 @@ from millrace.operators.process.cursor import Keys
 from millrace.operators.process.handles import _ABSENT, Elements, Entries
 from millrace.operators.process.keys import freeze_loaded, key_freezer, key_thawer
 from millrace.operators.process.layout import EXPIRES
+from millrace.state.columns import words
 from millrace.state.owners import entry_fingerprint
 from millrace.state.replica import Replica
 from millrace.state.sorting import sort_order
@@ -49,6 +50,12 @@ def fitted(
         if error.position is not None:
             error.key = keys.keys[owners[error.position]]
         raise
+
+
+def _equal(stored: pa.Array, given: UInt64Array) -> BoolArray:
+    """Where a column of words, NULL for rows that are not there, has what is expected."""
+    same: BoolArray = stored.fill_null(0).to_numpy(zero_copy_only=False) == given
+    return same
 
 
 def sorted_changes(replica: Replica, columns: dict[str, pa.Array]) -> pa.RecordBatch:
@@ -122,7 +129,8 @@ class _OwnedTable(Generic[E]):
             return None
         hi, lo = self._fingerprints(owners, places)
         deleted = np.asarray([value is _ABSENT for value in values], np.bool_)
-        existing = self._replica.find(hi, lo) != 0
+        addresses = self._replica.find(hi, lo)
+        existing = addresses != 0
         self._found(owners, existing, deleted)
         # What came and went within the epoch leaves no row.
         wanted = np.flatnonzero(~deleted | existing)
@@ -144,11 +152,63 @@ class _OwnedTable(Generic[E]):
         if self._ttl_us is not None:
             until = self._lifetime.until_us
             columns[EXPIRES] = pa.array([until] * len(wanted), pa.int64())
+        rows = sorted_changes(self._replica, columns)
+        self._check_alone(rows)
+        self._check_same(addresses[wanted], columns)
         return TableChange(
-            sorted_changes(self._replica, columns),
+            rows,
             added=int((~existing[wanted] & ~gone).sum()),
             removed=int(gone.sum()),
         )
+
+    def _check_alone(self, rows: pa.RecordBatch) -> None:
+        """Raise if two changed rows have one fingerprint."""
+        hi, lo = words(rows, HI), words(rows, LO)
+        twice = np.flatnonzero((hi[1:] == hi[:-1]) & (lo[1:] == lo[:-1]))
+        if len(twice):
+            at = int(twice[0])
+            places = rows.select(self._place_columns).slice(at, 2).to_pylist()
+            raise self._collision(places[0], places[1])
+
+    def _check_same(self, addresses: UInt64Array, columns: dict[str, pa.Array]) -> None:
+        """Raise if a changed row would take the place of another: one with another owner or place.
+
+        The fingerprint of an entry has 88 bits of its own, which is enough by chance, but not
+        against somebody who knows the salt, or for whom there is none.
+        """
+        there = np.flatnonzero(addresses)
+        if not len(there):
+            return
+        names = [OWNER_HI, OWNER_LO, *self._place_columns]
+        stored = self._replica.gather(addresses[there], names)
+        given = [columns[name].take(pa.array(there)) for name in names]
+        if all(a.equals(b) for a, b in zip(given, stored, strict=True)):
+            return
+        pairs = zip(self._identities(given), self._identities(stored), strict=True)
+        for mine, theirs in pairs:
+            if mine != theirs:
+                raise self._collision(mine, theirs)
+
+    def _identities(self, columns: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
+        """Owner and place of each row, as objects that are equal if the rows are the same."""
+        owners = [array.to_pylist() for array in columns[:2]]
+        return list(zip(*owners, *self._places(columns[2:]), strict=True))
+
+    def _places(self, columns: Sequence[pa.Array]) -> list[list[Any]]:
+        return [to_python(array) for array in columns]
+
+    def _collision(self, mine: object, theirs: object) -> CollisionError:
+        return CollisionError(
+            f"two rows of {self._what} have one fingerprint: {mine} and {theirs}. Keeping both is "
+            "impossible, so the epoch was not committed. By chance this does not happen: somebody "
+            "chose these keys. Leave one of them out of the input, or start a new location, in "
+            "which they differ."
+        )
+
+    @property
+    def _place_columns(self) -> list[str]:
+        """The columns that tell the rows of one owner apart."""
+        raise NotImplementedError
 
     def _all_changed(self) -> tuple[list[int], list[Any], list[Any]]:
         """Owners, places and values of what changed; _ABSENT is the value of what is gone."""
@@ -301,7 +361,10 @@ class CollectionTable(_OwnedTable[Entries]):
         address = self._replica.find(hi, lo)
         if address[0] == 0:
             return _ABSENT
-        _, (value,), (expires,) = self._read(address)
+        (stored,), (value,), (expires,) = self._read(address)
+        # As parts of tuples, so that NaN, which stands for itself, is the same.
+        if (stored,) != (key,):
+            return _ABSENT
         if self._is_over(expires):
             here.changed[key] = _ABSENT
             here.size -= 1
@@ -312,10 +375,20 @@ class CollectionTable(_OwnedTable[Entries]):
     def _fingerprints(self, owners: list[int], keys: list[Any]) -> tuple[UInt64Array, UInt64Array]:
         # Many owners have the same timers, but entries of a map mostly keys of their own.
         encode = encode_key if self._is_single else functools.cache(encode_key)
-        seeds = self._keys.lo[owners].tolist()
-        digests = b"".join(map(xxhash.xxh3_128_digest, map(encode, keys), seeds))
-        words = np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
-        return entry_fingerprint(self._keys.hi[owners], words[:, 0], words[:, 1])
+        scheme = self._replica.scheme
+        assert scheme is not None
+        hi, lo = self._keys.hi[owners], self._keys.lo[owners]
+        return entry_fingerprint(hi, *entry_digests((hi, lo), map(encode, keys), scheme))
+
+    @property
+    def _place_columns(self) -> list[str]:
+        return self._key_columns
+
+    def _places(self, columns: Sequence[pa.Array]) -> list[list[Any]]:
+        places = super()._places(columns)
+        if self._is_single:
+            return [freeze_loaded(places[0], self._key_type, self.freeze)]
+        return places
 
     def sizes_after(self, before: list[int], numbers: list[int]) -> list[int]:
         """How many entries some keys have now, given how many each had."""
@@ -457,11 +530,14 @@ class ListTable(_OwnedTable[Elements]):
             return []
         addresses = self._replica.find(*self._fingerprints(owners, places))
         names = ["value"] + ([EXPIRES] if self._ttl_us is not None else [])
-        columns = [to_python(array) for array in self._replica.gather(addresses, names)]
+        owner_hi, owner_lo, *rest = self._replica.gather(addresses, [OWNER_HI, OWNER_LO, *names])
+        # Found, and not another key's.
+        found = (addresses != 0) & _equal(owner_hi, self._keys.hi[owners])
+        found &= _equal(owner_lo, self._keys.lo[owners])
+        columns = [to_python(array) for array in rest]
         expires = columns[1] if len(columns) > 1 else [None] * len(owners)
         over = []
-        found = (addresses != 0).tolist()
-        rows = zip(owners, places, found, columns[0], expires, strict=True)
+        rows = zip(owners, places, found.tolist(), columns[0], expires, strict=True)
         for j, place, is_there, value, until in rows:
             if not is_there:
                 continue
@@ -472,6 +548,10 @@ class ListTable(_OwnedTable[Elements]):
             assert here is not None
             here.known[place] = value
         return over
+
+    @property
+    def _place_columns(self) -> list[str]:
+        return ["position"]
 
     def _fingerprints(
         self, owners: list[int], places: list[int]

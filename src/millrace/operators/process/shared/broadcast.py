@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
 from millrace import types
 from millrace.arrays import Int64Array, UInt64Array
 from millrace.errors import StateAccessError
+from millrace.keygroups.hashing import digests
 from millrace.log.segment import DELETED, HI, LO
 from millrace.operators.operator import TableChange
 from millrace.operators.process.arrivals import unite
@@ -33,7 +33,6 @@ KEY, VALUE = "key", "value"
 SMALL = 4096
 """A map with at most this many rows is read whole; of a larger one, only what is asked for."""
 
-_LOW = (1 << 64) - 1
 _MISSING: Any = object()
 
 
@@ -79,7 +78,7 @@ class BroadcastTable:
         values = types.conform(rows.field(1), value_type)
         frozen = freeze_loaded(to_python(keys), self._key_type, self.freeze)
         last = {key: i for i, key in enumerate(frozen)}
-        hi, lo = fingerprints(list(last))
+        hi, lo = self._fingerprints(list(last))
         order = sort_order(hi, lo)
         self._hi, self._lo = hi[order], lo[order]
         chosen = pa.array(np.asarray(list(last.values()), np.int64)[order])
@@ -87,6 +86,12 @@ class BroadcastTable:
         ordered = [list(last)[i] for i in order.tolist()]
         objects = map(read_only, to_python(self._values))
         self._news: dict[Any, Any] = dict(zip(ordered, objects, strict=True))
+
+    def _fingerprints(self, keys: list[Any]) -> tuple[UInt64Array, UInt64Array]:
+        """The fingerprints of frozen keys."""
+        scheme = self.replica.scheme
+        assert scheme is not None
+        return digests(map(encode_key, keys), scheme)
 
     def changes(self, groups: Int64Array) -> TableChange | None:
         """The entries of some key groups that the epoch's rows set or remove."""
@@ -150,17 +155,10 @@ class BroadcastTable:
     def _stored(self, frozen: Any) -> Any:
         value = self._looked_up.get(frozen, _MISSING)
         if value is _MISSING:
-            address = self.replica.find(*fingerprints([frozen]))
+            address = self.replica.find(*self._fingerprints([frozen]))
             (column,) = self.replica.gather(address, [VALUE])
             value = self._looked_up[frozen] = read_only(to_python(column)[0])
         return value
-
-
-def fingerprints(keys: list[Any]) -> tuple[UInt64Array, UInt64Array]:
-    """The fingerprints of frozen keys."""
-    digests = [xxhash.xxh3_128_intdigest(encode_key(key)) for key in keys]
-    hi = np.asarray([d >> 64 for d in digests], np.uint64)
-    return hi, np.asarray([d & _LOW for d in digests], np.uint64)
 
 
 class BroadcastHandle:
