@@ -42,6 +42,7 @@ class LocalShards:
             groups=group_ranges(self.assignment),
             index_budget=INDEX_BUDGET,
             ansi=True,
+            scheme=journal.identity.scheme,
         )
         self.opened: list[OpenShard] = []
         self.follow()

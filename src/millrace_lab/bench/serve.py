@@ -30,6 +30,7 @@ from millrace.arrays import Int64Array
 from millrace.ids import OperatorName
 from millrace.interchange.writing import OperatorState, StateWriter
 from millrace.keygroups.hashing import fingerprints
+from millrace.keygroups.scheme import Scheme
 from millrace.operators.aggregate.operator import AggregateOperator
 from millrace.operators.aggregate.spec import AggregateSpec
 from millrace.operators.operator import Column
@@ -234,7 +235,8 @@ def _write(location: str, keys: int) -> None:
     specs = [AggregateSpec("n", "count", "*", T.IntegerType(), ())]
     operator = AggregateOperator(NAME, [Column("key", T.LongType())], specs)
     numbers = np.arange(keys, dtype=np.int64)
-    hi, lo = fingerprints([pa.array(numbers)])
+    scheme = Scheme.fresh()
+    hi, lo = fingerprints([pa.array(numbers)], scheme)
     content = {
         "_hi": pa.array(hi),
         "_lo": pa.array(lo),
@@ -242,7 +244,7 @@ def _write(location: str, keys: int) -> None:
         "key": pa.array(numbers),
         "n": pa.array(_count(numbers)),
     }
-    writer = StateWriter(location, 256, 2)
+    writer = StateWriter(location, 256, 2, scheme)
     writer.operator(NAME, OperatorState(operator.spec(), {"": pa.table(content)}))
     writer.commit(batch_id=0)
 

@@ -20,6 +20,7 @@ import millrace as mr
 from millrace.epoch import rows
 from millrace.ids import OperatorName
 from millrace.keygroups import DEFAULT_KEY_GROUPS, Assignment
+from millrace.keygroups.scheme import UNSALTED
 from millrace.log import open_store
 from millrace.operators.aggregate.operator import AggregateOperator
 from millrace.operators.aggregate.spec import AggregateSpec
@@ -70,7 +71,7 @@ class CeilingEngine(Engine):
             return (writer.trigger(**trigger) if trigger else writer).start()
 
     def _build(self, df: DataFrame) -> DataFrame:
-        routed = self._exchange(df, self._assignment)
+        routed = self._exchange(df, self._assignment, UNSALTED)
         return routed.mapInArrow(pass_on, routed.schema)
 
     def table(self, folder: Path) -> pa.Table:

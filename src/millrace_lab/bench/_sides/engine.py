@@ -28,6 +28,18 @@ PARTITIONS = 2
 KEYS = {"value": "value", "hash": "pmod(xxhash64(value), {keys})"}
 """How a row gets its key: `value` creates new keys in order, `hash` draws from all of them."""
 
+_CUSTOMER = "customer/0000000000000000/"
+TEXT = f"concat('{_CUSTOMER}', lpad(CAST({{key}} AS STRING), 14, '0'))"
+"""A key as a string of 40 characters."""
+
+
+def numbers(counts: pa.Table) -> pa.Table:
+    """Counts by key, the keys as numbers even if they were strings."""
+    key, n = counts.column("key"), counts.column("n")
+    if pa.types.is_string(key.type):
+        key = pc.utf8_slice_codeunits(key, len(_CUSTOMER)).cast(pa.int64())
+    return pa.table([key, n], names=["key", "n"]).cast(COUNTS)
+
 
 def common_settings(workdir: Path, memory: str) -> dict[str, str]:
     """Settings of every side's session."""
@@ -110,17 +122,20 @@ class Engine(Queries, abc.ABC):
     def table(self, folder: Path) -> pa.Table:
         """The counts in `folder`: columns `key` and `n`, both 64-bit integers."""
 
-    def do_once(self, name: str, rows: int, keys: int, key: str) -> dict[str, Any]:
+    def do_once(
+        self, name: str, rows: int, keys: int, key: str, text: bool = False
+    ) -> dict[str, Any]:
         """Exactly one epoch."""
-        query = self.start(self._source(rows, keys, key), self.folder(name), {"availableNow": True})
+        source = self._source(rows, keys, key, text)
+        query = self.start(source, self.folder(name), {"availableNow": True})
         query.awaitTermination()
         return self._epochs(query)[-1]
 
     def do_run(
-        self, name: str, rows: int, keys: int, warm: int, epochs: int
+        self, name: str, rows: int, keys: int, warm: int, epochs: int, text: bool = False
     ) -> list[dict[str, Any]]:
         """Epochs back to back; the first `warm` of them are not part of the answer."""
-        query = self.start(self._source(rows, keys, "hash"), self.folder(name), {})
+        query = self.start(self._source(rows, keys, "hash", text), self.folder(name), {})
         return self._drive(query, warm, epochs)
 
     def do_state(self, name: str, path: str) -> int:
@@ -148,13 +163,14 @@ class Engine(Queries, abc.ABC):
         pq.write_table(table.cast(COUNTS), path)
         return int(table.num_rows)
 
-    def _source(self, rows: int, keys: int, key: str) -> DataFrame:
+    def _source(self, rows: int, keys: int, key: str, text: bool) -> DataFrame:
+        number = KEYS[key].format(keys=keys)
         return (
             self.spark.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", rows)
             .option("numPartitions", PARTITIONS)
             .load()
-            .selectExpr(f"{KEYS[key].format(keys=keys)} AS key")
+            .selectExpr(f"{TEXT.format(key=number) if text else number} AS key")
         )
 
 

@@ -32,6 +32,10 @@ def make_engine(kind: str, workdir: Path, memory: str) -> Servant:
         from millrace_lab.bench._sides.millrace import MillraceEngine
 
         return MillraceEngine("millrace", workdir, memory)
+    if kind == "millrace_format_1":
+        from millrace_lab.bench._sides.millrace import FirstFormatEngine
+
+        return FirstFormatEngine("millrace", workdir, memory)
     if kind == "ceiling":
         from millrace_lab.bench._sides.ceiling import CeilingEngine
 

@@ -12,7 +12,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 import millrace as mr
-from millrace_lab.bench._sides.engine import COUNTS, PARTITIONS, Engine, Queries, common_settings
+from millrace.keygroups import DEFAULT_KEY_GROUPS
+from millrace.keygroups.scheme import CHAINED
+from millrace.log import Journal, open_store
+from millrace_lab.bench._sides.engine import PARTITIONS, Engine, Queries, common_settings, numbers
 
 OPERATOR = "counts"
 
@@ -88,7 +91,15 @@ class MillraceEngine(MillraceQueries, Engine):
         return self._query.spark_query
 
     def table(self, folder: Path) -> pa.Table:
-        return mr.open(str(folder)).to_arrow(OPERATOR).cast(COUNTS)
+        return numbers(mr.open(str(folder)).to_arrow(OPERATOR))
+
+
+class FirstFormatEngine(MillraceEngine):
+    """`millrace_format_1`: in locations of that format, with its fingerprints."""
+
+    def start(self, source: DataFrame, folder: Path, trigger: dict[str, Any]) -> StreamingQuery:
+        Journal.create(open_store(str(folder)), DEFAULT_KEY_GROUPS, CHAINED)
+        return super().start(source, folder, trigger)
 
 
 class PinnedEngine(MillraceEngine):

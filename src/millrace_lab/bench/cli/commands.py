@@ -51,6 +51,27 @@ def throughput_command(rows: int, keys: tuple[int, ...], epochs: int) -> Any:
     return throughput.Options(rows=rows, keys=keys, epochs=max(epochs, 1))
 
 
+@benchmark(bench, "fingerprints")
+@click.option("--rows", type=Size(), default="1m", show_default=True, help="Rows per epoch.")
+@click.option("--keys", type=Sizes(), default="100k,5m", show_default=True, help="Sizes of state.")
+@click.option("--epochs", type=int, default=24, show_default=True, help="Timed epochs per side.")
+def fingerprints_command(rows: int, keys: tuple[int, ...], epochs: int) -> Any:
+    """What fingerprints cost that cannot be made to collide: beside those of format 1.
+
+    A keyed count by whole numbers and by strings of 40 characters, in a new location and in one of
+    format 1, in one JVM and in turns.
+
+    \b
+    Examples:
+      millrace bench fingerprints --quick
+      millrace bench fingerprints --json fingerprints.json
+      millrace bench fingerprints --keys 100k --epochs 60
+    """
+    from millrace_lab.bench import fingerprints
+
+    return fingerprints.Options(rows=rows, keys=keys, epochs=max(epochs, 1))
+
+
 @benchmark(bench, "growth")
 @click.option("--rows", type=Size(), default="100k", show_default=True, help="Keys per epoch.")
 @click.option(

@@ -15,6 +15,7 @@ from millrace_lab.bench import (
     BenchmarkError,
     Result,
     endurance,
+    fingerprints,
     growth,
     latency,
     limits,
@@ -33,6 +34,7 @@ from millrace_lab.bench.report import BEGIN, END
 
 COMMANDS = {
     "throughput": throughput,
+    "fingerprints": fingerprints,
     "growth": growth,
     "python": python,
     "state-types": state_types,
