@@ -207,7 +207,7 @@ def test_a_manifest_in_the_wrong_place_is_noticed(
         tmp_path / "other" / manifest_path(Epoch(3)),
     ):
         last.write_bytes(wrong.read_bytes())
-        with pytest.raises(CorruptManifestError, match="is not this location's"):
+        with pytest.raises(CorruptManifestError, match="is another manifest"):
             location.journal.trail(Epoch(3))
 
 

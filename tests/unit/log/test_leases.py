@@ -16,7 +16,7 @@ from tests.unit.reading.streams import Counted, as_oracle, draw
 
 import millrace as mr
 from millrace import clock
-from millrace.errors import UnknownEpochError
+from millrace.errors import HistoryReplacedError, UnknownEpochError
 from millrace.ids import Epoch
 from millrace.log import journal as journal_module
 from millrace.log import leases as leases_module
@@ -140,7 +140,7 @@ def test_a_reader_whose_manifests_were_all_lost_says_so(stream: Counted, now: li
     reader._lease.renew()
     for path in stream.journal.store.list("manifests"):
         stream.journal.store.delete(path)
-    with pytest.raises(UnknownEpochError, match=r"epoch 23 .* is gone: no epoch is retained"):
+    with pytest.raises(HistoryReplacedError, match=r"epoch 23,.* no epoch is retained"):
         reader.refresh()
 
 

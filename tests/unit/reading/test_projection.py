@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 from pathlib import Path
@@ -16,10 +17,11 @@ import millrace as mr
 from millrace.errors import CorruptSegmentError
 from millrace.ids import Epoch
 from millrace.log import copies as copies_module
-from millrace.log.segment import SegmentEntry, encoding, open_segment
+from millrace.log.segment import SegmentEntry, encoding
 from millrace.log.segment import reading as segment_reading
 from millrace.log.segment.integrity import column_spans
 from millrace.log.store import FsspecStore
+from millrace.state.mapped_pages import MappedPages
 
 
 @pytest.fixture
@@ -183,11 +185,12 @@ def test_damage_is_found_when_the_column_is_read(stream: Counted, column: str) -
 def test_segments_without_checksums_of_columns_are_verified_whole(
     stream: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    @functools.cache
     def old(entry: Any) -> Any:
         data = entry.to_json()
         data.pop("columns", None)
         return SegmentEntry.from_json(data)
 
-    real = open_segment
-    monkeypatch.setattr("millrace.state.mapped_pages.open_segment", lambda s, e: real(s, old(e)))
+    real = MappedPages._segment
+    monkeypatch.setattr(MappedPages, "_segment", lambda pages, entry: real(pages, old(entry)))
     assert read_by(stream, "select sum(n) from totals") == page_bytes(stream)
