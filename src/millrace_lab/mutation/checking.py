@@ -7,33 +7,36 @@ goes on where it was, and one after a change of the tests runs only what was not
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import random
 import re
-import shutil
 import sys
+import tempfile
 import time
 import tomllib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from millrace_lab.mutation import reach, running
+from millrace_lab.mutation.collected import Collected
 from millrace_lab.mutation.mutants import Mutant, mutants
 
 PACKAGES = ("epoch", "log", "state", "operators")
 KINDS = ("unit", "property")
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 
-KILLED, TIMEOUT, SURVIVED, UNREACHED, EQUAL = (
+KILLED, TIMEOUT, SURVIVED, UNREACHED, EQUAL, REFUSED = (
     "killed",
     "timeout",
     "survived",
     "no test reaches it",
     "equivalent",
+    "refused",
 )
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
@@ -94,10 +97,26 @@ class Case:
 
 
 def sample(tree: Tree, packages: Sequence[str], number: int, seed: int) -> list[Mutant]:
-    every = [
-        m for module, source in tree.sources(packages).items() for m in mutants(module, source)
-    ]
-    drawn = random.Random(seed).sample(every, min(number, len(every)))
+    """Mutants of each package in proportion to what it has, but no fewer than a tenth of all."""
+    of_package = {
+        package: [
+            m for module, source in tree.sources([package]).items() for m in mutants(module, source)
+        ]
+        for package in packages
+    }
+    every = sum(map(len, of_package.values()))
+    source_of_chance = random.Random(seed)
+    drawn: list[Mutant] = []
+    # The smallest first: what it gets beyond its share is missing in the others.
+    ordered = sorted(packages, key=lambda package: len(of_package[package]))
+    left = min(number, every)
+    for package in ordered:
+        found = of_package[package]
+        share = max(round(left * len(found) / every), number // 10) if every else 0
+        chosen = source_of_chance.sample(found, min(share, left, len(found)))
+        drawn += chosen
+        left -= len(chosen)
+        every -= len(found)
     return sorted(drawn, key=lambda m: (m.module, m.start, m.end, m.replacement))
 
 
@@ -160,18 +179,34 @@ def check(
         ):
             found[mutant] = known[id_]
         else:
-            callers = reach.importers(mutant.module, sources, tree.name)
-            in_kernels = bool(reach.kernels(source))
-            tests = reach.tests_of(mutant.module, mutant.function, source, callers, called)
-            affected = frozenset({mutant.module, *callers} if in_kernels else ())
-            waiting.append(Case(mutant, source, id_, tests, affected))
+            waiting.append(_case(tree, mutant, sources, called))
+    refused: list[Case] = []
     with (tree.work / "results.jsonl").open("a") as file:
-        for case, result in _run_all(tree, waiting, processes):
+        for case, result in itertools.chain(
+            _run_collected(tree, packages, waiting, processes),
+            _run(refused, processes, lambda case: _start(tree, case)),
+        ):
+            if result.outcome == REFUSED:
+                refused.append(case)
+                continue
             found[case.mutant] = result = replace(result, against=tests_text)
             file.write(json.dumps(asdict(result)) + "\n")
             file.flush()
             told(case.mutant, result)
     return found
+
+
+def _case(
+    tree: Tree, mutant: Mutant, sources: dict[str, str], called: Sequence[reach.Called]
+) -> Case:
+    source = sources[mutant.module]
+    callers = reach.importers(mutant.module, sources, tree.name)
+    compiled = bool(reach.kernels(source)) and (
+        not mutant.function or reach.in_kernel(mutant.function, source)
+    )
+    tests = reach.tests_of(mutant.module, mutant.function, source, callers, called)
+    affected = frozenset({mutant.module, *callers} if compiled else ())
+    return Case(mutant, source, mutant.id(source), tests, affected)
 
 
 def _known(path: Path) -> dict[str, Result]:
@@ -181,34 +216,88 @@ def _known(path: Path) -> dict[str, Result]:
     return {result.id: result for result in results}
 
 
-def _run_all(tree: Tree, cases: list[Case], processes: int) -> Iterator[tuple[Case, Result]]:
-    waiting, under_way = list(reversed(cases)), list[tuple[Case, running.Fork, float]]()
+def _run_collected(
+    tree: Tree, packages: Sequence[str], cases: list[Case], processes: int
+) -> Iterator[tuple[Case, Result]]:
+    """Run what a process with all tests collected can run; the others are refused."""
+    if not cases:
+        return
+    by_id = {case.id: case for case in cases}
+    reading, writing = os.pipe()
+
+    def serve(collected: Collected) -> None:
+        with os.fdopen(writing, "w") as results:
+            for _, result in _run(cases, processes, lambda c: _start_collected(tree, c, collected)):
+                results.write(json.dumps(asdict(result)) + "\n")
+                results.flush()
+
+    def run() -> int:
+        os.close(reading)
+        os.environ["NUMBA_CACHE_DIR"] = str(tree.work / "kernels")
+        collected = Collected(tree.package, serve)
+        return collected.run(tree.root, tree.work, tree.test_files(packages))
+
+    server = running.fork(run, tree.work / "collected.log", 24 * 3600)
+    os.close(writing)
+    with os.fdopen(reading) as results:
+        for line in results:
+            result = Result(**json.loads(line))
+            yield by_id[result.id], result
+    code = server.wait()
+    if code != 0:
+        raise RuntimeError(f"the tests cannot be collected ({code}): see {server.log}")
+
+
+def _run(
+    cases: list[Case], processes: int, start: Callable[[Case], running.Fork | None]
+) -> Iterator[tuple[Case, Result]]:
+    under_way: list[tuple[Case, running.Fork, float]] = []
+    waiting = deque(cases)
     while waiting or under_way:
         while waiting and len(under_way) < processes:
-            case = waiting.pop()
-            if case.tests:
-                under_way.append((case, _start(tree, case), time.monotonic()))
-            else:
+            case = waiting.popleft()
+            if not case.tests:
                 yield case, Result(case.id, UNREACHED)
+                continue
+            fork = start(case)
+            if fork is None:
+                yield case, Result(case.id, REFUSED)
+            else:
+                under_way.append((case, fork, time.monotonic()))
         for entry in list(under_way):
             case, fork, began = entry
             code = fork.poll()
             if code is not None:
                 under_way.remove(entry)
-                shutil.rmtree(_kernels(tree, case), ignore_errors=True)
                 yield case, _result(case, fork, code, time.monotonic() - began)
         time.sleep(0.02)
 
 
-def _kernels(tree: Tree, case: Case) -> Path:
-    return tree.work / f"kernels-{case.id}" if case.affected else tree.work / "kernels-none"
+def _log(tree: Tree, case: Case) -> Path:
+    return tree.work / f"{case.id}.log"
+
+
+def _seconds(case: Case) -> float:
+    return running.SECONDS + 5 * sum(test.seconds for test in case.tests)
+
+
+def _start_collected(tree: Tree, case: Case, collected: Collected) -> running.Fork | None:
+    mutant = case.mutant
+    if case.affected or not mutant.function:
+        return None
+    path = tree.package / mutant.module
+    change = collected.change(path, mutant.function, case.source, mutant.applied(case.source))
+    if change is None:
+        return None
+
+    def run() -> int:
+        change.make()
+        return collected.run_tests([test.test for test in case.tests])
+
+    return running.fork(run, _log(tree, case), _seconds(case))
 
 
 def _start(tree: Tree, case: Case) -> running.Fork:
-    cache = tree.work / "kernels"
-    if case.affected:
-        running.kernel_cache(cache, _kernels(tree, case), set(case.affected))
-        cache = _kernels(tree, case)
     fault = running.Fault(
         tree.dotted(case.mutant.module),
         tree.package / case.mutant.module,
@@ -216,28 +305,30 @@ def _start(tree: Tree, case: Case) -> running.Fork:
     )
 
     def run() -> int:
+        cache = tree.work / "kernels"
+        if case.affected:
+            own = Path(tempfile.gettempdir()) / "kernels"
+            running.kernel_cache(cache, own, set(case.affected))
+            cache = own
         os.environ["NUMBA_CACHE_DIR"] = str(cache)
         sys.meta_path.insert(0, fault)
         return running.pytest_in(tree.root, tree.work, [test.test for test in case.tests])
 
-    expected = sum(test.seconds for test in case.tests)
-    seconds = running.SECONDS + 10 * expected
-    return running.fork(run, tree.work / f"{case.id}.log", seconds)
+    return running.fork(run, _log(tree, case), _seconds(case))
 
 
 def _result(case: Case, fork: running.Fork, code: int, seconds: float) -> Result:
     result = Result(case.id, SURVIVED, round(seconds, 2), len(case.tests))
     if fork.timed_out:
         return replace(result, outcome=TIMEOUT)
-    text = fork.log.read_text(errors="replace")
-    if code in (0, 5):
-        if code == 5:
-            raise RuntimeError(f"no test was collected: see {fork.log}")
+    if code == 0:
         fork.log.unlink()
         return result
+    match = _FAILED.search(fork.log.read_text(errors="replace"))
+    if match is None and code > 0:
+        raise RuntimeError(f"pytest ended with {code}, but no test failed: see {fork.log}")
     fork.log.unlink()
-    match = _FAILED.search(text)
-    return replace(result, outcome=KILLED, killed_by=match[1] if match else f"exit code {code}")
+    return replace(result, outcome=KILLED, killed_by=match[1] if match else f"signal {-code}")
 
 
 def summary(results: dict[Mutant, Result]) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +27,11 @@ LONGEST_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Called:
-    """A test, how long it took, and the functions it called: `log/journal.py:Journal.head`."""
+    """A test, and the functions it called: `log/journal.py:Journal.head`."""
 
     test: str
     seconds: float
+    """CPU time, that of processes it started included: the same on a busy machine."""
     functions: frozenset[str]
 
     @property
@@ -53,7 +54,7 @@ class Recorder:
             if event == "call":
                 seen.add(frame.f_code)
 
-        began = time.monotonic()
+        began = sum(os.times()[:4])
         threading.setprofile(note)
         sys.setprofile(note)
         yield
@@ -64,7 +65,8 @@ class Recorder:
             for code in list(seen)
             if code.co_filename.startswith(self._package)
         }
-        line = {"test": item.nodeid, "seconds": time.monotonic() - began, "calls": sorted(names)}
+        seconds = sum(os.times()[:4]) - began
+        line = {"test": item.nodeid, "seconds": seconds, "calls": sorted(names)}
         with self._to.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -103,6 +105,11 @@ def kernels(source: str) -> set[str]:
     }
 
 
+def in_kernel(function: str, source: str) -> bool:
+    """Whether a function, or one that it is defined in, is compiled."""
+    return not kernels(source).isdisjoint(function.split("."))
+
+
 def importers(module: str, sources: dict[str, str], name: str = "millrace") -> set[str]:
     """The modules that import one, directly or through others of the same sources."""
     edges = {path: _imports(source, name) for path, source in sources.items()}
@@ -127,7 +134,7 @@ def tests_of(
 ) -> list[Called]:
     """The tests that reach a function, most likely to notice first: its module's own unit tests,
     other unit tests, property tests; of each the quickest first."""
-    if function.rpartition(".")[2] in kernels(source):
+    if in_kernel(function, source):
         modules = {module, *callers}
         chosen = [test for test in called if test.modules & modules]
     elif function:
