@@ -24,7 +24,7 @@ from typing import Any
 
 from millrace_lab.mutation import reach, running
 from millrace_lab.mutation.collected import Collected
-from millrace_lab.mutation.mutants import Mutant, mutants
+from millrace_lab.mutation.mutants import Mutant, compiles, mutants
 
 PACKAGES = ("epoch", "log", "state", "operators")
 KINDS = ("unit", "property")
@@ -98,25 +98,21 @@ class Case:
 
 def sample(tree: Tree, packages: Sequence[str], number: int, seed: int) -> list[Mutant]:
     """Mutants of each package in proportion to what it has, but no fewer than a tenth of all."""
-    of_package = {
-        package: [
-            m for module, source in tree.sources([package]).items() for m in mutants(module, source)
-        ]
-        for package in packages
-    }
-    every = sum(map(len, of_package.values()))
-    source_of_chance = random.Random(seed)
+    sources = tree.sources(packages)
+    of_package: dict[str, list[Mutant]] = {package: [] for package in packages}
+    for module, source in sources.items():
+        of_package[module.partition("/")[0]] += mutants(module, source)
+    chance = random.Random(seed)
     drawn: list[Mutant] = []
-    # The smallest first: what it gets beyond its share is missing in the others.
-    ordered = sorted(packages, key=lambda package: len(of_package[package]))
-    left = min(number, every)
-    for package in ordered:
+    # The smallest first: what it gets beyond its share, the others do not get.
+    by_size = sorted(packages, key=lambda package: len(of_package[package]))
+    for place, package in enumerate(by_size):
         found = of_package[package]
-        share = max(round(left * len(found) / every), number // 10) if every else 0
-        chosen = source_of_chance.sample(found, min(share, left, len(found)))
-        drawn += chosen
-        left -= len(chosen)
-        every -= len(found)
+        rest = sum(len(of_package[other]) for other in by_size[place:])
+        left = number - len(drawn)
+        share = max(round(left * len(found) / max(rest, 1)), min(left, number // 10))
+        chance.shuffle(found)
+        drawn += itertools.islice((m for m in found if compiles(m, sources[m.module])), share)
     return sorted(drawn, key=lambda m: (m.module, m.start, m.end, m.replacement))
 
 

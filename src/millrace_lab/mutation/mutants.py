@@ -84,17 +84,18 @@ class Mutant:
 
 
 def mutants(module: str, source: str) -> list[Mutant]:
-    """All of them, in the order of the source; each compiles."""
+    """All of them, in the order of the source; a few may not compile."""
     finder = _Finder(module, source)
     finder.visit(ast.parse(source))
-    found = []
-    for mutant in sorted(set(finder.found), key=lambda m: (m.start, m.end, m.replacement)):
-        try:
-            compile(mutant.applied(source), module, "exec")
-        except (SyntaxError, ValueError):
-            continue
-        found.append(mutant)
-    return found
+    return sorted(set(finder.found), key=lambda m: (m.start, m.end, m.replacement))
+
+
+def compiles(mutant: Mutant, source: str) -> bool:
+    try:
+        compile(mutant.applied(source), mutant.module, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 class _Finder(ast.NodeVisitor):

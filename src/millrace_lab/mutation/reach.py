@@ -7,6 +7,7 @@ call nothing that a profile sees: the tests of a kernel are those of the modules
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import json
 import os
@@ -21,7 +22,7 @@ from typing import Any
 import pytest
 
 KERNELS = {"kernel", "inlined"}
-LONGEST_SECONDS = 60.0
+LONGEST_SECONDS = 8.0
 """The tests of a mutant are cut off here, by the time they took under the profile."""
 
 
@@ -95,14 +96,15 @@ def fingerprint(folders: Sequence[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def kernels(source: str) -> set[str]:
+@functools.cache
+def kernels(source: str) -> frozenset[str]:
     """The functions of a module that are compiled."""
-    return {
+    return frozenset(
         node.name
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.FunctionDef)
         and any(isinstance(d, ast.Name) and d.id in KERNELS for d in node.decorator_list)
-    }
+    )
 
 
 def in_kernel(function: str, source: str) -> bool:
@@ -120,6 +122,7 @@ def importers(module: str, sources: dict[str, str], name: str = "millrace") -> s
     return found
 
 
+@functools.cache
 def _imports(source: str, name: str) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(source)):
