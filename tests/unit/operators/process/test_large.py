@@ -207,3 +207,17 @@ def test_more_timers_than_are_read_at_once_all_fire_in_order(
     assert len(rest) == SIZE
     assert tested.state("timers.event") == []
     assert tested.advance_watermark(tested.now + mr.days(1)) == []
+
+
+def test_an_entry_that_was_removed_and_set_again_is_last(filled: tuple[Harness, Large]) -> None:
+    tested, processor = filled
+
+    def again(p: Large) -> Any:
+        first, second = 3, 4
+        p.m.set(second, "changed in its place")
+        p.m.delete(first)
+        p.m.set(first, "again")
+        items = list(p.m.items())
+        return items[-1], items[-2] != (second, "changed in its place"), len(items)
+
+    assert touched(tested, processor, again)[1] == repr(((3, "again"), True, SIZE))

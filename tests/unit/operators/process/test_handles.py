@@ -1,0 +1,69 @@
+"""What the handles of states do that other tests do not come by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import millrace as mr
+from millrace.errors import UsageError
+from millrace.testing import Harness
+
+
+class Merging(mr.Processor):
+    """Merges the sum of each call into a running one."""
+
+    total = mr.Aggregating(
+        "long", create=int, add=lambda a, x: a + x, merge=lambda a, b: a + b, result=lambda a: -a
+    )
+    plain = mr.Aggregating("long", create=int, add=lambda a, x: a + x)
+
+    def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Iterator[tuple[int]]:
+        if rows[0].x < 0:
+            self.plain.merge(1)
+        self.total.merge(sum(row.x for row in rows))
+        yield (self.total.get(),)
+
+
+def test_accumulators_are_merged() -> None:
+    tested = Harness(Merging(), key="k", schema="k long, x long", output="x long")
+    rows = [{"k": 1, "x": 2}, {"k": 1, "x": 3}]
+    assert tested.send(rows) == [(-5,)]
+    assert tested.send([{"k": 1, "x": 4}]) == [(-9,)]
+    tested.reopen()
+    assert tested.send([{"k": 1, "x": 1}, {"k": 2, "x": 7}]) == [(-10,), (-7,)]
+
+
+def test_without_a_merge_function_merging_is_refused() -> None:
+    tested = Harness(Merging(), key="k", schema="k long, x long", output="x long")
+    with pytest.raises(UsageError, match="aggregating state 'plain' has no merge function"):
+        tested.send([{"k": 1, "x": -1}])
+
+
+class TwoValues(mr.Processor):
+    """Sets the value that a row names, and shows both."""
+
+    a = mr.Value("struct<x:long>")
+    b = mr.Value("long")
+
+    def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Iterator[tuple[str]]:
+        for row in rows:
+            if row.state == "a":
+                self.a.set({"x": row.x})
+            elif row.state == "b":
+                self.b.set(row.x)
+        yield (repr((self.a.get(), self.b.get())),)
+
+
+def test_values_that_some_keys_of_an_epoch_set_and_others_do_not() -> None:
+    schema = "k long, state string, x long"
+    tested = Harness(TwoValues(), key="k", schema=schema, output="x string")
+    keys = range(6)
+    tested.send([{"k": k, "state": "a", "x": k} for k in keys])
+    tested.send([{"k": k, "state": "ab"[k % 2], "x": 10 * k} for k in keys])
+    assert sorted(row["k"] for row in tested.state()) == list(keys)
+    shown = tested.send([{"k": k, "state": None, "x": None} for k in keys])
+    expected = [({"x": k if k % 2 else 10 * k}, 10 * k if k % 2 else None) for k in keys]
+    assert sorted(shown) == sorted((repr(pair),) for pair in expected)
