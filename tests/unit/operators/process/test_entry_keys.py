@@ -9,10 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import xxhash
 
 import millrace as mr
+from millrace.epoch.shard import open_shard
+from millrace.ids import Shard
+from millrace.log.segment import HI, LO
+from millrace.operators.operator import Moment
 from millrace.operators.process import tables
 from millrace.operators.process.convert import encode_key
+from millrace.state.cache import ReplicaCache
+from millrace.state.owners import OWNER_HI, OWNER_LO
 from millrace.testing import Harness
 
 UTC = dt.UTC
@@ -127,3 +134,24 @@ def test_no_two_encodings_are_the_same() -> None:
 def test_text_with_lone_surrogates_is_not_found_and_not_stored() -> None:
     with pytest.raises(mr.MillraceError, match="surrogates"):
         counts("string", [["\ud800"]])
+
+
+def test_an_entry_is_found_where_earlier_versions_put_it() -> None:
+    """The fingerprint of an entry is part of the format: locations that exist depend on it."""
+
+    class Keeps(mr.Processor):
+        m = mr.Map("string", "long")
+
+        def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Any:
+            self.m["entry"] = 1
+
+    tested = Harness(Keeps(), key="k", schema="k long", output="n long")
+    tested.send([{"k": 1}])
+    moment = Moment(2, tested._time_us, None)
+    shard = open_shard(tested._task(), tested._operator, Shard(0), moment, ReplicaCache())
+    rows = shard.replicas["m"].read(shard.groups)
+    (row,) = rows.select([HI, LO, OWNER_HI, OWNER_LO]).to_pylist()
+    digest = xxhash.xxh3_128_intdigest(encode_key("entry"), row[OWNER_LO])
+    in_group = 2**24 - 1
+    assert row[HI] == (row[OWNER_HI] & ~in_group) | (digest >> 64 & in_group)
+    assert row[LO] == digest % 2**64

@@ -209,6 +209,33 @@ def test_more_timers_than_are_read_at_once_all_fire_in_order(
     assert tested.advance_watermark(tested.now + mr.days(1)) == []
 
 
+class Remembers(mr.Processor):
+    m = mr.Map("long", "string", ttl="1 hour")
+
+    def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Any:
+        if rows[0].what == "fill":
+            self.m.update({n: str(n) for n in range(SIZE)})
+        elif rows[0].what == "touch":
+            self.m[0] = "again"
+        else:
+            yield (repr(list(self.m.items())),)
+
+
+def test_reading_a_large_map_deletes_what_has_expired() -> None:
+    tested = Harness(Remembers(), key="k", schema="k long, what string", output="x string")
+    tested.send([{"k": 1, "what": "fill"}])
+    tested.advance_time(mr.minutes(30))
+    tested.send([{"k": 1, "what": "touch"}])
+    tested.advance_time(mr.minutes(31))
+    moment = Moment(tested._trail.epoch + 1, tested._time_us, None)
+    shard = open_shard(tested._task(), tested._operator, Shard(0), moment, ReplicaCache())
+    change = shard.apply(tested._input([{"k": 1, "what": "read"}]))
+    assert change.output.column(0).to_pylist() == [repr([(0, "again")])]
+    entries = change.tables["m"]
+    assert (entries.rows.num_rows, entries.added, entries.removed) == (SIZE - 1, 0, SIZE - 1)
+    assert change.counters["expired"] == SIZE - 1
+
+
 def test_an_entry_that_was_removed_and_set_again_is_last(filled: tuple[Harness, Large]) -> None:
     tested, processor = filled
 

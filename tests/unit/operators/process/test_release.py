@@ -40,3 +40,10 @@ def test_nothing_of_an_epoch_is_left_to_the_garbage_collector() -> None:
     finally:
         gc.enable()
     assert left == []
+
+
+def test_the_garbage_collector_is_as_it_was_after_an_epoch() -> None:
+    harness = Harness(Everything(), key="k", schema="k long", output="n long")
+    before = gc.get_threshold()
+    harness.send([{"k": 1}])
+    assert gc.get_threshold() == before
