@@ -14,6 +14,8 @@ from millrace_lab.mutation.checking import Result, Tree
 from millrace_lab.mutation.mutants import Mutant
 
 ROOT = Path(__file__).parents[3]
+CONTROLS = 12
+"""Places that run without a fault, for which no test may fail."""
 
 
 @click.command()
@@ -47,7 +49,9 @@ def main(
         place = f"{mutant.module}:{mutant.line}"
         click.echo(f"{done:4d} {result.outcome:20} {result.seconds:6.1f} s  {place} {mutant.kind}")
 
-    results = checking.check(tree, packages or checking.PACKAGES, chosen, processes, told)
+    for module, function, before, after in checking.stale(tree):
+        click.echo(f"listed as equivalent, but not there: {module} {function}: {before} -> {after}")
+    results = checking.check(tree, packages or checking.PACKAGES, chosen, processes, told, CONTROLS)
     found = checking.summary(results)
     sources = tree.sources(["."])
     for mutant, result in results.items():

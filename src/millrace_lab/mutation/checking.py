@@ -148,14 +148,29 @@ def equivalents() -> dict[tuple[str, str, str, str], str]:
     return {(m["module"], m["function"], m["before"], m["after"]): m["reason"] for m in listed}
 
 
+def stale(tree: Tree) -> list[tuple[str, str, str, str]]:
+    """What is listed as equivalent and is no mutant any more."""
+    sources = tree.sources(["."])
+    there = {
+        (module, mutant.function, *mutant.changed(sources[module]))
+        for module in {listed[0] for listed in equivalents()} & sources.keys()
+        for mutant in mutants(module, sources[module])
+    }
+    return [listed for listed in equivalents() if listed not in there]
+
+
 def check(
     tree: Tree,
     packages: Sequence[str],
     chosen: Sequence[Mutant],
     processes: int,
     told: Callable[[Mutant, Result], None],
+    controls: int = 0,
 ) -> dict[Mutant, Result]:
-    """Run every mutant that has no result yet."""
+    """Run every mutant that has no result yet, and as controls some places without a fault.
+
+    A control that a test fails shows that the way tests are run is at fault, and not a mutant.
+    """
     tree.work.mkdir(parents=True, exist_ok=True)
     known = _known(tree.work / "results.jsonl")
     called = recorded(tree, packages)
@@ -164,7 +179,9 @@ def check(
     found: dict[Mutant, Result] = {}
     waiting: list[Case] = []
     tests_text = reach.fingerprint([tree.root / "tests"])
-    for mutant in chosen:
+    picked = random.Random(len(chosen)).sample(list(chosen), min(controls, len(chosen)))
+    unchanged = [mutant.without_fault(sources[mutant.module]) for mutant in picked]
+    for mutant in [*unchanged, *chosen]:
         source = sources[mutant.module]
         id_ = mutant.id(source)
         reason = equal.get((mutant.module, mutant.function, *mutant.changed(source)))
@@ -188,8 +205,11 @@ def check(
             found[case.mutant] = result = replace(result, against=tests_text)
             file.write(json.dumps(asdict(result)) + "\n")
             file.flush()
-            told(case.mutant, result)
-    return found
+            if case.mutant not in unchanged:
+                told(case.mutant, result)
+            elif result.outcome not in (SURVIVED, UNREACHED):
+                raise RuntimeError(f"{case.mutant.module} has no fault, but: {result}")
+    return {mutant: found[mutant] for mutant in chosen}
 
 
 def _case(
@@ -287,7 +307,8 @@ def _start_collected(tree: Tree, case: Case, collected: Collected) -> running.Fo
         return None
 
     def run() -> int:
-        change.make()
+        for function, code in change.items():
+            function.__code__ = code
         return collected.run_tests([test.test for test in case.tests])
 
     return running.fork(run, _log(tree, case), _seconds(case))

@@ -69,8 +69,12 @@ class Collected:
         if report.failed:
             print(f"\nFAILED {report.nodeid}\n{report.longreprtext}", flush=True)
 
-    def change(self, path: Path, function: str, source: str, mutated: str) -> Change | None:
-        """What a fork has to do to have a fault; None if that is more than to change functions."""
+    def change(
+        self, path: Path, function: str, source: str, mutated: str
+    ) -> dict[FunctionType, CodeType] | None:
+        """Functions and the code that a fork gives them to have a fault; None if it needs more."""
+        if source == mutated:
+            return {}
         outermost = function.partition(".<locals>")[0]
         before, after = _codes(source, path), _codes(mutated, path)
         changed = [
@@ -84,7 +88,7 @@ class Collected:
         functions = self._functions.get(place, [])
         if not functions or before[place].co_freevars != after[place].co_freevars:
             return None
-        return Change(functions, after[place])
+        return dict.fromkeys(functions, after[place])
 
     def run_tests(self, tests: Sequence[str]) -> int:
         """Run some of the tests, in this order, until one fails."""
@@ -99,18 +103,6 @@ class Collected:
         except (session.Failed, session.Interrupted):
             return 1
         return int(session.testsfailed > 0)
-
-
-class Change:
-    """Functions, and the code that they get."""
-
-    def __init__(self, functions: list[FunctionType], code: CodeType) -> None:
-        self._functions = functions
-        self._code = code
-
-    def make(self) -> None:
-        for function in self._functions:
-            function.__code__ = self._code
 
 
 def _place(code: CodeType) -> Place:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 COMPARISONS = {
     ast.Lt: ("<", "<="),
@@ -55,6 +55,10 @@ class Mutant:
 
     def applied(self, source: str) -> str:
         return source[: self.start] + self.replacement + source[self.end :]
+
+    def without_fault(self, source: str) -> Mutant:
+        """The same place, unchanged."""
+        return replace(self, kind="none", replacement=source[self.start : self.end])
 
     def changed(self, source: str) -> tuple[str, str]:
         """The lines with the fault, before and after it, each as one line of text."""

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 KERNELS = {"kernel", "inlined"}
-LONGEST_SECONDS = 8.0
+LONGEST_SECONDS = 15.0
 """The tests of a mutant are cut off here, by the time they took under the profile."""
 
 
@@ -135,8 +135,8 @@ def _imports(source: str, name: str) -> set[str]:
 def tests_of(
     module: str, function: str, source: str, callers: set[str], called: Sequence[Called]
 ) -> list[Called]:
-    """The tests that reach a function, most likely to notice first: its module's own unit tests,
-    other unit tests, property tests; of each the quickest first."""
+    """The tests that reach a function, most likely to notice first: those of its module, of its
+    folder, of its package, all others; of each the unit tests first, and the quickest of them."""
     if in_kernel(function, source):
         modules = {module, *callers}
         chosen = [test for test in called if test.modules & modules]
@@ -144,13 +144,14 @@ def tests_of(
         chosen = [test for test in called if f"{module}:{function}" in test.functions]
     else:
         chosen = [test for test in called if module in test.modules]
-    stem = module.removesuffix(".py")
-    folder, _, name = stem.rpartition("/")
-    own = f"{folder}/test_{name}.py"
+    folder, _, name = module.removesuffix(".py").rpartition("/")
+    package = folder.partition("/")[0]
 
-    def closeness(test: Called) -> tuple[bool, bool, float]:
-        path = test.test.partition("::")[0]
-        return (path.startswith("tests/property/"), not path.endswith(own), test.seconds)
+    def closeness(test: Called) -> tuple[int, bool, float]:
+        _, kind, path = test.test.partition("::")[0].split("/", 2)
+        near = (f"{folder}/test_{name}.py", f"{folder}/", f"{package}/", "")
+        distance = next(i for i, prefix in enumerate(near) if path.startswith(prefix))
+        return (distance, kind == "property", test.seconds)
 
     found: list[Called] = []
     total = 0.0

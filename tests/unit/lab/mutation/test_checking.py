@@ -70,6 +70,13 @@ function = "larger"
 before = "if a > b:"
 after = "if a >= b:"
 reason = "Equal numbers are equal."
+
+[[mutant]]
+module = "core/numbers.py"
+function = "larger"
+before = "if a > c:"
+after = "if a >= c:"
+reason = "It was in the source once."
 """
 
 CHECK = """
@@ -78,6 +85,7 @@ from pathlib import Path
 from millrace_lab.mutation import checking, running
 root = Path(sys.argv[1])
 MORE = sys.argv[2]
+GONE = ("core/numbers.py", "larger", "if a > c:", "if a >= c:")
 running.LIBRARIES = ("pytest",)
 running.SECONDS = 3.0
 running.preload(root)
@@ -88,7 +96,8 @@ source = tree.sources(["core"])["core/numbers.py"]
 for equivalent in ("none.toml", "one.toml", "none.toml"):
     checking.EQUIVALENT = root / equivalent
     ran = []
-    results = checking.check(tree, ["core"], chosen, 2, lambda m, r: ran.append(m))
+    results = checking.check(tree, ["core"], chosen, 2, lambda m, r: ran.append(m), 2)
+    assert checking.stale(tree) == ([GONE] if equivalent == "one.toml" else [])
     shown = sorted((m.function, m.changed(source)[1], r.outcome) for m, r in results.items())
     print(json.dumps([len(ran), shown, checking.summary(results)["score"]]))
     if equivalent == "one.toml":
