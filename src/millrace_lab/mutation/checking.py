@@ -349,16 +349,24 @@ def _result(case: Case, fork: running.Fork, code: int, seconds: float) -> Result
 
 
 def summary(results: dict[Mutant, Result]) -> dict[str, Any]:
-    """Counts, by module too; the score leaves out what is equivalent."""
-    by_module: dict[str, Counter[str]] = {}
+    """Counts, by package and module too; a score leaves out what is equivalent."""
+    modules: dict[str, Counter[str]] = {}
+    packages: dict[str, Counter[str]] = {}
     for mutant, result in results.items():
-        by_module.setdefault(mutant.module, Counter())[result.outcome] += 1
-    total = sum(by_module.values(), Counter())
-    counted = sum(total.values()) - total[EQUAL]
-    found_out = total[KILLED] + total[TIMEOUT]
+        modules.setdefault(mutant.module, Counter())[result.outcome] += 1
+        packages.setdefault(mutant.module.partition("/")[0], Counter())[result.outcome] += 1
+    total = sum(packages.values(), Counter())
     return {
-        "mutants": sum(total.values()),
-        "score": found_out / counted if counted else 1.0,
+        "mutants": total.total(),
+        "score": _score(total),
         "outcomes": dict(total),
-        "modules": {module: dict(counts) for module, counts in sorted(by_module.items())},
+        "packages": {
+            package: {"score": _score(counts), **counts} for package, counts in packages.items()
+        },
+        "modules": {module: dict(counts) for module, counts in sorted(modules.items())},
     }
+
+
+def _score(counts: Counter[str]) -> float:
+    counted = counts.total() - counts[EQUAL]
+    return round((counts[KILLED] + counts[TIMEOUT]) / counted, 4) if counted else 1.0

@@ -168,16 +168,16 @@ def test_a_toy_package(toy: Path) -> None:
         ["squares", "return {3: 2 * 2}", "killed"],
     ]
     assert ran == 23
-    assert score == pytest.approx(18 / 23)
+    assert score == pytest.approx(18 / 23, abs=1e-4)
     # Again: nothing runs twice, and what is known to be equivalent does not count.
     ran, shown, score = second
     assert ran == 0
     assert ["larger", "if a >= b:", "equivalent"] in shown
-    assert score == pytest.approx(18 / 22)
+    assert score == pytest.approx(18 / 22, abs=1e-4)
     # One more test: only what was not found out runs again.
     ran, shown, score = third
     assert ran == 5
     assert ["nobody", "return None", "killed"] in shown
-    assert score == pytest.approx(19 / 23)
+    assert score == pytest.approx(19 / 23, abs=1e-4)
     # The work tree is as it was.
     assert (toy / "src/toy/core/numbers.py").read_text() == TOY
