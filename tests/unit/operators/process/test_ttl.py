@@ -196,7 +196,7 @@ def test_a_key_with_a_timer_is_kept_though_all_else_has_expired(
     assert tested.state("timers.processing") == []
 
 
-class Fading(mr.Processor):
+class OneOfEach(mr.Processor):
     """One state of each kind that lives for five seconds, and one value that stays."""
 
     v = mr.Value("long", ttl="5 seconds")
@@ -219,7 +219,7 @@ class Fading(mr.Processor):
 def test_the_end_of_a_lifetime_is_its_first_moment_without_it(
     microseconds: int, there: bool
 ) -> None:
-    tested = Harness(Fading(), key="k", schema="k long, fill boolean", output="x string")
+    tested = Harness(OneOfEach(), key="k", schema="k long, fill boolean", output="x string")
     tested.send([{"k": 1, "fill": True}])
     tested._time_us += microseconds
     (row,) = tested.send([{"k": 1, "fill": False}])
