@@ -16,7 +16,7 @@ from millrace_lab.mutation.checking import Result, Tree
 from millrace_lab.mutation.mutants import Mutant
 
 ROOT = Path(__file__).parents[3]
-CONTROLS = 12
+CONTROLS = 6
 """Places that run without a fault, for which no test may fail."""
 
 

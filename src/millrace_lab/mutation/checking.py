@@ -127,7 +127,7 @@ def recorded(tree: Tree, packages: Sequence[str]) -> list[reach.Called]:
         recorder = reach.Recorder(tree.package, lines)
 
         def run() -> int:
-            os.environ["NUMBA_CACHE_DIR"] = str(tree.work / "kernels")
+            running.use_kernels(tree.work / "kernels")
             return running.pytest_in(tree.root, tree.work, missing, [recorder])
 
         log = tree.work / "reach.log"
@@ -181,7 +181,7 @@ def check(
     tests_text = reach.fingerprint([tree.root / "tests"])
     picked = random.Random(len(chosen)).sample(list(chosen), min(controls, len(chosen)))
     unchanged = [mutant.without_fault(sources[mutant.module]) for mutant in picked]
-    for mutant in [*unchanged, *chosen]:
+    for mutant in [*chosen, *unchanged]:
         source = sources[mutant.module]
         id_ = mutant.id(source)
         reason = equal.get((mutant.module, mutant.function, *mutant.changed(source)))
@@ -249,7 +249,7 @@ def _run_collected(
 
     def run() -> int:
         os.close(reading)
-        os.environ["NUMBA_CACHE_DIR"] = str(tree.work / "kernels")
+        running.use_kernels(tree.work / "kernels")
         collected = Collected(tree.package, serve)
         return collected.run(tree.root, tree.work, tree.test_files(packages))
 
@@ -327,7 +327,7 @@ def _start(tree: Tree, case: Case) -> running.Fork:
             own = Path(tempfile.gettempdir()) / "kernels"
             running.kernel_cache(cache, own, set(case.affected))
             cache = own
-        os.environ["NUMBA_CACHE_DIR"] = str(cache)
+        running.use_kernels(cache)
         sys.meta_path.insert(0, fault)
         return running.pytest_in(tree.root, tree.work, [test.test for test in case.tests])
 

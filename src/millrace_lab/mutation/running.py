@@ -159,6 +159,15 @@ def pytest_in(
     return int(pytest.main([*quiet, *options, *tests], plugins=list(plugins)))
 
 
+def use_kernels(cache: Path) -> None:
+    """Load and keep compiled kernels in a folder from now on, in this process and its children."""
+    import numba
+
+    os.environ["NUMBA_CACHE_DIR"] = str(cache)
+    # Numba has read the variable when it was imported.
+    numba.config.CACHE_DIR = str(cache)
+
+
 def kernel_cache(base: Path, to: Path, affected: set[str]) -> None:
     """A cache with the kernels of another one, but for those of some modules."""
     stems = {Path(module).stem for module in affected}

@@ -53,6 +53,11 @@ def test_timestamps_come_back_in_utc(moments: list[Any]) -> None:
     assert all(moment is None or moment.tzinfo is dt.UTC for moment in found)
 
 
+def test_times_without_a_zone_come_back() -> None:
+    moments = [NOON.replace(tzinfo=None), None]
+    assert to_python(pa.array(moments, pa.timestamp("us"))) == moments
+
+
 def test_a_key_that_is_there_twice_is_an_error() -> None:
     with pytest.raises(KeyError, match="duplicate"):
         to_python(pa.array([[(1, 2), (1, 3)]], MAP))

@@ -67,3 +67,22 @@ def test_values_that_some_keys_of_an_epoch_set_and_others_do_not() -> None:
     shown = tested.send([{"k": k, "state": None, "x": None} for k in keys])
     expected = [({"x": k if k % 2 else 10 * k}, 10 * k if k % 2 else None) for k in keys]
     assert sorted(shown) == sorted((repr(pair),) for pair in expected)
+
+
+def test_an_empty_collection_is_false() -> None:
+    class Filling(mr.Processor):
+        xs = mr.List("long")
+        m = mr.Map("long", "long")
+        s = mr.Set("long")
+
+        def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Iterator[tuple[bool]]:
+            collections = (self.xs, self.m, self.s)
+            yield (any(collections),)
+            self.xs.append(1)
+            self.m[1] = 1
+            self.s.add(1)
+            yield (all(collections),)
+
+    tested = Harness(Filling(), key="k", schema="k long", output="x boolean")
+    assert tested.send([{"k": 1}]) == [(False,), (True,)]
+    assert tested.send([{"k": 1}]) == [(True,), (True,)]
