@@ -136,22 +136,32 @@ def test_text_with_lone_surrogates_is_not_found_and_not_stored() -> None:
         counts("string", [["\ud800"]])
 
 
-def test_an_entry_is_found_where_earlier_versions_put_it() -> None:
+def test_entries_are_found_where_earlier_versions_put_them() -> None:
     """The fingerprint of an entry is part of the format: locations that exist depend on it."""
 
     class Keeps(mr.Processor):
         m = mr.Map("string", "long")
+        xs = mr.List("long")
 
         def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Any:
             self.m["entry"] = 1
+            self.xs.extend([10, 11, 12])
 
     tested = Harness(Keeps(), key="k", schema="k long", output="n long")
     tested.send([{"k": 1}])
     moment = Moment(2, tested._time_us, None)
     shard = open_shard(tested._task(), tested._operator, Shard(0), moment, ReplicaCache())
-    rows = shard.replicas["m"].read(shard.groups)
-    (row,) = rows.select([HI, LO, OWNER_HI, OWNER_LO]).to_pylist()
-    digest = xxhash.xxh3_128_intdigest(encode_key("entry"), row[OWNER_LO])
+
+    def rows(table: str) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = shard.replicas[table].read(shard.groups).to_pylist()
+        return listed
+
+    (entry,) = rows("m")
+    digest = xxhash.xxh3_128_intdigest(encode_key("entry"), entry[OWNER_LO])
     in_group = 2**24 - 1
-    assert row[HI] == (row[OWNER_HI] & ~in_group) | (digest >> 64 & in_group)
-    assert row[LO] == digest % 2**64
+    assert entry[HI] == (entry[OWNER_HI] & ~in_group) | (digest >> 64 & in_group)
+    assert entry[LO] == digest % 2**64
+    elements = {row["value"]: row for row in rows("xs")}
+    for place, value in enumerate([10, 11, 12]):
+        assert elements[value][HI] == entry[OWNER_HI]
+        assert elements[value][LO] == (entry[OWNER_LO] + place * 0x9E3779B97F4A7C15) % 2**64

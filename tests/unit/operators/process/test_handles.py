@@ -86,3 +86,28 @@ def test_an_empty_collection_is_false() -> None:
     tested = Harness(Filling(), key="k", schema="k long", output="x boolean")
     assert tested.send([{"k": 1}]) == [(False,), (True,)]
     assert tested.send([{"k": 1}]) == [(True,), (True,)]
+
+
+def test_a_key_without_any_entries_is_gone() -> None:
+    class Emptied(mr.Processor):
+        m = mr.Map("long", "long")
+        s = mr.Set("long")
+        xs = mr.List("long")
+
+        def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> None:
+            for row in rows:
+                if row.fill:
+                    self.m[1] = self.m[2] = 1
+                    self.s.add(1)
+                    self.xs.append(1)
+                else:
+                    self.m.delete(1)
+                    self.m.delete(2)
+                    self.s.clear()
+                    self.xs.clear()
+
+    tested = Harness(Emptied(), key="k", schema="k long, fill boolean", output="x long")
+    tested.send([{"k": 1, "fill": True}, {"k": 2, "fill": True}])
+    tested.send([{"k": 1, "fill": False}, {"k": 3, "fill": False}])
+    assert [row["k"] for row in tested.state()] == [2]
+    assert tested._trail.operators[tested._operator.name].rows == 1  # type: ignore[index]
