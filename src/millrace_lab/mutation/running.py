@@ -122,6 +122,7 @@ def fork(action: Callable[[], int], log: Path, seconds: float) -> Fork:
     sys.stderr.flush()
     # Not below the work folder: some tests read theirs as a user who may see little.
     temporary = tempfile.mkdtemp(prefix="millrace-mutation-")
+    os.chmod(temporary, 0o755)
     pid = os.fork()
     if pid:
         return Fork(pid, log, time.monotonic() + DEADLINE + seconds, temporary)
