@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 LIBRARIES = (
     *("numpy", "numba", "llvmlite.ir", "numba.extending", "pyarrow.parquet", "pyarrow.compute"),
@@ -166,7 +167,8 @@ def use_kernels(cache: Path) -> None:
 
     os.environ["NUMBA_CACHE_DIR"] = str(cache)
     # Numba has read the variable when it was imported.
-    numba.config.CACHE_DIR = str(cache)
+    config: Any = numba.config
+    config.CACHE_DIR = str(cache)
 
 
 def kernel_cache(base: Path, to: Path, affected: set[str]) -> None:
