@@ -12,10 +12,10 @@ import pytest
 import xxhash
 
 import millrace as mr
+from millrace.epoch.commit import Times
 from millrace.epoch.shard import open_shard
 from millrace.ids import Shard
 from millrace.log.segment import HI, LO
-from millrace.operators.operator import Moment
 from millrace.operators.process import tables
 from millrace.operators.process.convert import encode_key
 from millrace.state.cache import ReplicaCache
@@ -149,7 +149,7 @@ def test_entries_are_found_where_earlier_versions_put_them() -> None:
 
     tested = Harness(Keeps(), key="k", schema="k long", output="n long")
     tested.send([{"k": 1}])
-    moment = Moment(2, tested._time_us, None)
+    moment = Times.after(tested._trail, tested._time_us, None).moment(tested._assignment)
     shard = open_shard(tested._task(), tested._operator, Shard(0), moment, ReplicaCache())
 
     def rows(table: str) -> list[dict[str, Any]]:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.epoch.commit import Times
 from millrace.epoch.shard import open_shard
 from millrace.ids import Shard
-from millrace.operators.operator import Change, Moment
+from millrace.operators.operator import Change
 from millrace.operators.process.factory import make_operator
 from millrace.operators.process.tables import WHOLE
 from millrace.state.cache import ReplicaCache
@@ -57,7 +58,7 @@ def filled() -> tuple[Harness, Large]:
 def touched(tested: Harness, processor: Large, action: Any) -> tuple[Change, str]:
     """What an epoch that does this for one key would write, and what the action gave."""
     processor.action = action
-    moment = Moment(tested._trail.epoch + 1, tested._time_us, None)
+    moment = Times.after(tested._trail, tested._time_us, None).moment(tested._assignment)
     shard = open_shard(tested._task(), tested._operator, Shard(0), moment, ReplicaCache())
     change = shard.apply(tested._input([{"k": 1, "fill": False}]))
     return change, change.output.column(0)[0].as_py()
@@ -227,7 +228,7 @@ def test_reading_a_large_map_deletes_what_has_expired() -> None:
     tested.advance_time(mr.minutes(30))
     tested.send([{"k": 1, "what": "touch"}])
     tested.advance_time(mr.minutes(31))
-    moment = Moment(tested._trail.epoch + 1, tested._time_us, None)
+    moment = Times.after(tested._trail, tested._time_us, None).moment(tested._assignment)
     shard = open_shard(tested._task(), tested._operator, Shard(0), moment, ReplicaCache())
     change = shard.apply(tested._input([{"k": 1, "what": "read"}]))
     assert change.output.column(0).to_pylist() == [repr([(0, "again")])]
