@@ -189,6 +189,9 @@ MEASURES = {
 }
 """What `state-types` measures: its figure, a heading, and what it means."""
 
+NO_BENCHMARKS = {"mutation.json"}
+"""Figures that are published but do not compare anything."""
+
 Results = Mapping[str, Mapping[str, Any]]
 
 
@@ -196,8 +199,8 @@ def load(folder: Path) -> dict[str, dict[str, Any]]:
     """The results in a folder, by name, in the order of the pages."""
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):
-        if path.name.endswith(".timelines.json"):
-            # What a picture was drawn from; it lies beside its result.
+        if path.name.endswith(".timelines.json") or path.name in NO_BENCHMARKS:
+            # What a picture was drawn from lies beside its result.
             continue
         try:
             result = json.loads(path.read_text())

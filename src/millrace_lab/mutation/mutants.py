@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 COMPARISONS = {
     ast.Lt: ("<", "<="),
@@ -56,6 +56,10 @@ class Mutant:
     def applied(self, source: str) -> str:
         return source[: self.start] + self.replacement + source[self.end :]
 
+    def without_fault(self, source: str) -> Mutant:
+        """The same place, unchanged."""
+        return replace(self, kind="none", replacement=source[self.start : self.end])
+
     def changed(self, source: str) -> tuple[str, str]:
         """The lines with the fault, before and after it, each as one line of text."""
         mutated = self.applied(source)
@@ -84,17 +88,18 @@ class Mutant:
 
 
 def mutants(module: str, source: str) -> list[Mutant]:
-    """All of them, in the order of the source; each compiles."""
+    """All of them, in the order of the source; a few may not compile."""
     finder = _Finder(module, source)
     finder.visit(ast.parse(source))
-    found = []
-    for mutant in sorted(set(finder.found), key=lambda m: (m.start, m.end, m.replacement)):
-        try:
-            compile(mutant.applied(source), module, "exec")
-        except (SyntaxError, ValueError):
-            continue
-        found.append(mutant)
-    return found
+    return sorted(set(finder.found), key=lambda m: (m.start, m.end, m.replacement))
+
+
+def compiles(mutant: Mutant, source: str) -> bool:
+    try:
+        compile(mutant.applied(source), mutant.module, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 class _Finder(ast.NodeVisitor):

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 LIBRARIES = (
     *("numpy", "numba", "llvmlite.ir", "numba.extending", "pyarrow.parquet", "pyarrow.compute"),
@@ -32,9 +33,9 @@ LIBRARIES = (
     *("pyspark.sql", "pyspark.sql.functions", "pyspark.sql.streaming.stateful_processor"),
     *("pytest", "hypothesis.stateful", "hypothesis.extra.numpy", "xdist", "pytest_timeout"),
 )
-SECONDS = 60.0
-"""CPU time that tests may take beside ten times what they took without a fault."""
-DEADLINE = 900.0
+SECONDS = 30.0
+"""CPU time that tests may take beside five times what they took without a fault."""
+DEADLINE = 600.0
 """Time by the clock, likewise: only tests that wait for something run into it."""
 ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
@@ -90,6 +91,8 @@ class Fork:
     pid: int
     log: Path
     ends_by: float
+    temporary: str
+    """A folder for its temporary files."""
     timed_out: bool = False
 
     def poll(self) -> int | None:
@@ -98,6 +101,7 @@ class Fork:
         if pid:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
+            shutil.rmtree(self.temporary, ignore_errors=True)
             code = os.waitstatus_to_exitcode(status)
             self.timed_out |= code == -signal.SIGXCPU
             return code
@@ -117,12 +121,16 @@ def fork(action: Callable[[], int], log: Path, seconds: float) -> Fork:
     """Run a function in a fork, for some CPU time at most; its result is the exit code."""
     sys.stdout.flush()
     sys.stderr.flush()
+    # Not below the work folder: some tests read theirs as a user who may see little.
+    temporary = tempfile.mkdtemp(prefix="millrace-mutation-")
+    os.chmod(temporary, 0o755)
     pid = os.fork()
     if pid:
-        return Fork(pid, log, time.monotonic() + DEADLINE + seconds)
+        return Fork(pid, log, time.monotonic() + DEADLINE + seconds, temporary)
     code = 70
     try:
         os.setsid()
+        os.environ["TMPDIR"] = tempfile.tempdir = temporary
         resource.setrlimit(resource.RLIMIT_CPU, (round(seconds), round(seconds) + 60))
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, 1)
@@ -137,28 +145,38 @@ def fork(action: Callable[[], int], log: Path, seconds: float) -> Fork:
         os._exit(code)
 
 
-def pytest_in(root: Path, work: Path, tests: Sequence[str], plugins: Sequence[object] = ()) -> int:
-    """Run tests in this process."""
+def pytest_in(
+    root: Path,
+    work: Path,
+    tests: Sequence[str],
+    plugins: Sequence[object] = (),
+    options: Sequence[str] = (),
+) -> int:
+    """Run tests in this process, which is a fork."""
     import pytest
 
     os.chdir(root)
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(work / "hypothesis")
     quiet = ("-x", "-q", "--no-header", "--tb=short", "--durations=0", "-p", "no:cacheprovider")
-    # Not below the work folder: some tests read theirs as a user who may see little.
-    temporary = tempfile.mkdtemp(prefix="millrace-mutation-")
-    try:
-        arguments = [*quiet, f"--basetemp={temporary}/tests", *tests]
-        return int(pytest.main(arguments, plugins=list(plugins)))
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    return int(pytest.main([*quiet, *options, *tests], plugins=list(plugins)))
+
+
+def use_kernels(cache: Path) -> None:
+    """Load and keep compiled kernels in a folder from now on, in this process and its children."""
+    import numba
+
+    os.environ["NUMBA_CACHE_DIR"] = str(cache)
+    # Numba has read the variable when it was imported.
+    config: Any = numba.config
+    config.CACHE_DIR = str(cache)
 
 
 def kernel_cache(base: Path, to: Path, affected: set[str]) -> None:
-    """A copy of a cache of kernels without those of some modules."""
+    """A cache with the kernels of another one, but for those of some modules."""
     stems = {Path(module).stem for module in affected}
     to.mkdir(parents=True, exist_ok=True)
     for path in base.rglob("*.nb[ic]"):
         if path.name.partition(".")[0] not in stems:
             copy = to / path.relative_to(base)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            os.link(path, copy)
+            copy.symlink_to(path)

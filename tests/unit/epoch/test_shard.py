@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -223,6 +224,35 @@ def test_the_memory_budget_is_for_all_tables_together(
     driven.index_budget = 1001
     driven.run([1])
     assert budgets == [500, 500]
+
+
+class Forgetting(Counting):
+    """Lets go of the rows with the number 1, and counts two rows of its own as expired."""
+
+    def sweep(self, table: str, moment: Moment) -> Any:
+        return lambda rows: rows.column("n").to_numpy() == 1
+
+    def apply(
+        self, replicas: dict[str, Replica], rows: pa.Table, groups: Int64Array, moment: Moment
+    ) -> Change:
+        change = super().apply(replicas, rows, groups, moment)
+        return Change(change.tables, change.output, {"expired": 2})
+
+
+def test_rows_that_a_merge_leaves_out_count_as_expired(driven: Driven) -> None:
+    driven.index_budget = 1
+    groups = groups_of(encode(range(100)).column(HI).to_numpy(), KEY_GROUPS)
+    over, kept, changed = np.flatnonzero(groups == groups[0])[:3].tolist()
+    driven.epoch([over, kept, changed])
+    driven.epoch([over] * 5 + [kept] + [changed] * 5)
+    (report,) = driven.run([changed], operator=Forgetting())
+    # Of the two rows with the number 1, one changes; in the other table no row has it.
+    assert report.tables[MAIN].expired_rows == report.tables[MAIN].removed_rows == 1
+    assert report.tables[TWICE].expired_rows == 0
+    assert report.counters == {"expired": 3}
+    driven.commit([report])
+    assert driven.state() == expected([kept, kept, changed, changed])
+    assert driven.trail.operators["counts"].rows == 2  # type: ignore[index]
 
 
 def test_two_attempts_write_files_of_their_own(driven: Driven) -> None:

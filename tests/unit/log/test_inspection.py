@@ -174,3 +174,13 @@ def test_progress_is_reported_segment_by_segment(tmp_path: Path) -> None:
     assert steps == [(1, 3), (2, 3), (3, 3)]
     assert found.bytes == sum(entry.bytes for entry in made.trail.segments())
     assert (found.epochs, found.readable) == ((1, 3), [1, 2, 3])
+
+
+def test_a_damaged_log_of_a_query_that_has_committed_nothing(tmp_path: Path) -> None:
+    made = Location(str(tmp_path / "location"), SCHEMA, 4)
+    made.store.put("spark/offsets/0", b"v1\n{}\n-")
+    made.store.put("spark/offsets/.0.crc", b"not a checksum")
+    found = inspect(made.journal)
+    assert [(damage.path, damage.epochs) for damage in found.damaged] == [
+        ("spark/offsets/0", (0, 0))
+    ]

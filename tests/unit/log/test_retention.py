@@ -12,6 +12,7 @@ from millrace.errors import FencedError, UnknownEpochError
 from millrace.ids import Epoch
 from millrace.log import Journal
 from millrace.log import journal as journal_module
+from millrace.log.leases import Holder
 from millrace.log.manifest import manifest_path
 from millrace.log.retention import Swept, collect, segment_epoch
 
@@ -96,6 +97,22 @@ def test_a_collection_that_was_interrupted_is_finished_by_the_next(location: Loc
         assert kept[0] > 8
         for epoch in kept:
             assert location.state(epoch) == history[epoch]
+
+
+def test_a_reader_keeps_its_segments_though_its_manifest_is_gone(location: Location) -> None:
+    """It read the manifest, then a collection deleted that, and only then was its lease there."""
+    run(location, 23)
+    needed = live_paths(location, [Epoch(9)])
+    for epoch in range(1, 12):
+        location.store.delete(manifest_path(Epoch(epoch)))
+    holder = Holder(location.store, Epoch(9))
+    collect(location.journal, 1)
+    assert needed <= set(location.store.list("segments"))
+    holder.release()
+    collect(location.journal, 1)
+    kept = location.journal.epochs()
+    assert set(location.store.list("segments")) == live_paths(location, kept)
+    assert not needed <= live_paths(location, kept)
 
 
 def test_a_driver_that_slept_through_a_collection_is_fenced(location: Location) -> None:

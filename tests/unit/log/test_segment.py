@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import re
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
 from tests.unit.driving import changed_batch, fingerprint, words
 
 from millrace.errors import (
@@ -282,6 +284,35 @@ def test_pages_end_with_the_key_group_that_fills_them(
     counts: list[int], cuts: list[tuple[int, int, int]]
 ) -> None:
     assert encoding._page_cuts(np.asarray(counts, np.int64)) == cuts
+
+
+def test_what_cannot_be_mapped_is_named(tmp_path: Path, sections: list[SectionData]) -> None:
+    (tmp_path / PATH).mkdir(parents=True)
+    with pytest.raises(StoreError, match=f"segment {tmp_path}/{PATH} cannot be opened: No such de"):
+        open_segment(open_store(str(tmp_path)), encoded(sections)[1])
+
+
+def test_checksums_are_those_that_the_format_documents(sections: list[SectionData]) -> None:
+    """Other programs read segments, and other versions of this one."""
+
+    def low_half(part: bytes) -> int:
+        return xxhash.xxh3_64_intdigest(part) % 2**32
+
+    data, entry = encoded(sections)
+    outside, at = b"", 0
+    for (offset, length, checksum), columns in zip(entry.pages, entry.columns, strict=True):
+        outside, at = outside + data[at:offset], offset + length
+        page = data[offset:at]
+        assert checksum == xxhash.xxh3_64_intdigest(page)
+        buffer = pa.py_buffer(page)
+        expected = [low_half(page[: 8 + int.from_bytes(page[4:8], "little")])]
+        for column in pa.ipc.read_record_batch(buffer, sections[0].rows.schema).columns:
+            found = [b for b in column.buffers() if b is not None and b.size]
+            start = found[0].address - buffer.address
+            end = found[-1].address + found[-1].size - buffer.address
+            expected.append(low_half(page[start:end]))
+        assert np.frombuffer(base64.b64decode(columns), "<u4").tolist() == expected
+    assert entry.frame_hash == xxhash.xxh3_64_intdigest(outside + data[at:])
 
 
 class TestColumns:

@@ -273,15 +273,33 @@ class Overwriting(MemoryFileSystem):
         super().pipe_file(path, value)
 
 
+class Strict(MemoryFileSystem):
+    """Has no list of a folder that does not exist, which most file systems take for empty."""
+
+    protocol = "strict"
+
+    def find(self, path: str, *given: Any, **options: Any) -> Any:
+        if not self.exists(path):
+            raise FileNotFoundError(path)
+        return super().find(path, *given, **options)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def file_systems() -> None:
-    for kind in (Remembering, Looking, Overwriting):
+    for kind in (Remembering, Looking, Overwriting, Strict):
         fsspec.register_implementation(kind.protocol, kind, clobber=True)
 
 
 def test_no_lists_are_remembered() -> None:
     open_store("remembering://some/where")
     assert Remembering.made[-1]["use_listings_cache"] is False
+
+
+def test_a_folder_that_does_not_exist_is_empty() -> None:
+    store = open_store("strict://c")
+    assert store.list("leases") == []
+    store.create("leases/a", b"")
+    assert store.list("leases") == ["leases/a"]
 
 
 def test_a_store_that_looks_before_it_writes_is_refused() -> None:

@@ -156,6 +156,14 @@ def test_nothing_to_merge() -> None:
     assert plan_merges(GroupLoad(empty, empty, empty, empty), 5, 0).tolist() == []
 
 
+def test_a_log_may_have_as_many_rows_as_its_limit() -> None:
+    base = np.asarray([100])
+    limit = int(log_limit(base))
+    assert limit == log_limit(base)
+    assert plan_merges(load([100], [limit], [1]), 100, UNLIMITED).tolist() == []
+    assert plan_merges(load([100], [limit + 1], [1]), 100, UNLIMITED).tolist() == [10]
+
+
 def test_the_most_overdue_goes_first_and_one_always_goes() -> None:
     loads = load([100, 100, 100], [300, 900, 400], [1, 1, 1])
     assert plan_merges(loads, 1, UNLIMITED).tolist() == [11]

@@ -213,10 +213,13 @@ def test_key_groups_that_are_not_followed_on_stay_where_they_were_read(
     then = grown(location, 4)
     replica = location.follow(location.replica())
     replica.touch(np.asarray([3]))
+    third = location.follow(location.replica(), np.asarray([3]))
     grown(location, 3, keys=60)
     location.follow(replica, np.asarray([0]))
     # Key groups 1 and 2 were followed, but never read: there is nothing to keep.
     assert replica.held().tolist() == [0, 3]
+    first = location.follow(location.replica(), np.asarray([0]))
+    assert replica.most_rows == first.most_rows + third.most_rows
     assert replica.lag(3) == 3
     rows = to_state(replica.read(np.asarray([3])))
     mine = groups_of(words(hi for hi, _ in then), 4) == 3

@@ -16,6 +16,7 @@ from millrace_lab.bench._summary import summary
 
 def test_results_come_in_the_order_of_the_pages(tmp_path: Path) -> None:
     written(tmp_path, Result("zebra"), state_types_result(), python_result())
+    (tmp_path / "mutation.json").write_text('{"samples": []}')
     assert list(report.load(tmp_path)) == ["python", "state-types", "zebra"]
 
 

@@ -9,10 +9,11 @@ def called(test: str, seconds: float, function: str = "log/a.py:f") -> reach.Cal
     return reach.Called(test, seconds, frozenset({function}))
 
 
-def test_own_unit_tests_come_first_and_property_tests_last() -> None:
+def test_the_closest_tests_come_first() -> None:
     tests = [
-        called("tests/property/log/test_a.py::p", 0.1),
+        called("tests/unit/state/test_a.py::far", 0.1),
         called("tests/unit/log/test_b.py::q", 0.1),
+        called("tests/property/log/test_a.py::p", 0.1),
         called("tests/unit/log/test_a.py::slow", 5.0),
         called("tests/unit/log/test_a.py::quick", 0.2),
     ]
@@ -20,11 +21,12 @@ def test_own_unit_tests_come_first_and_property_tests_last() -> None:
     assert found == [
         "tests/unit/log/test_a.py::quick",
         "tests/unit/log/test_a.py::slow",
-        "tests/unit/log/test_b.py::q",
         "tests/property/log/test_a.py::p",
+        "tests/unit/log/test_b.py::q",
+        "tests/unit/state/test_a.py::far",
     ]
     assert reach.tests_of("log/a.py", "g", "", set(), tests) == []
-    assert len(reach.tests_of("log/a.py", "", "", set(), tests)) == 4
+    assert len(reach.tests_of("log/a.py", "", "", set(), tests)) == 5
 
 
 def test_what_takes_too_long_is_cut_off() -> None:

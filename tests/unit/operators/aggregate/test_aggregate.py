@@ -209,6 +209,21 @@ def test_an_aggregate_added_later_starts_from_empty(tmp_path: Path) -> None:
     ]
 
 
+def test_times_are_kept_in_utc_whatever_the_time_zone_of_the_session(tmp_path: Path) -> None:
+    latest = operator(
+        keys=[Column("k", T.StringType())], aggregates=[spec("at", "max", T.TimestampType())]
+    )
+    location = Location(str(tmp_path / "location"), latest.state_schema, 4)
+    times = pa.array([5, 7], pa.timestamp("us", "Asia/Tokyo"))
+    hi, lo = np.asarray([fingerprint(1), fingerprint(1)], np.uint64).T
+    rows = Input(hi.copy(), lo.copy(), (pa.array(["a", "a"]),), partials=((times,),))
+    replica = location.follow(location.replica())
+    change = latest.apply({MAIN: replica}, rows, location.every, NOW)
+    kept = change.tables[MAIN].rows.column("at")
+    assert kept.type == pa.timestamp("us", "UTC")
+    assert kept.cast(pa.int64()).to_pylist() == [7]
+
+
 def _commit(location: Location, rows: pa.RecordBatch) -> None:
     """Commit changed rows as they are, through the driver's own path."""
     user = rows.select(rows.schema.names[3:]).to_pylist()

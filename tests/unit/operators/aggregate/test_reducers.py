@@ -275,6 +275,27 @@ def test_a_decimal_mean_that_does_not_fit() -> None:
     assert fold("mean", T.DecimalType(38, 0), [large], ansi=False) is None
 
 
+@pytest.mark.parametrize("precision", range(1, 29))
+def test_the_largest_decimal_sum_that_fits(precision: int) -> None:
+    data_type = T.DecimalType(precision, 0)
+    limit = 10 ** (precision + 10)
+    for most in (Decimal(limit - 1), Decimal(1 - limit)):
+        assert fold("sum", data_type, [most]) == most
+        assert fold("sum", data_type, [Decimal(0)], [most]) == most
+        one_more = Decimal(1).copy_sign(most)
+        with pytest.raises(AggregateOverflowError):
+            fold("sum", data_type, [most], [one_more])
+        assert fold("sum", data_type, [most], [one_more], ansi=False) is None
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_decimal_mean_that_fits(sign: int) -> None:
+    with pytest.raises(AggregateOverflowError, match=r"range of decimal\(38,4\)"):
+        fold("mean", T.DecimalType(38, 0), [Decimal(sign * 10**34)])
+    fits = Decimal(sign * (10**34 - 1))
+    assert fold("mean", T.DecimalType(38, 0), [fits]) == fits
+
+
 @pytest.mark.parametrize("function", ["variance", "stddev"])
 @pytest.mark.parametrize("sample", [True, False])
 @given(

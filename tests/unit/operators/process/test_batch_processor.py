@@ -230,3 +230,19 @@ def test_only_values_can_be_declared() -> None:
 
     with pytest.raises(StateAccessError, match=r"WithMap.m is a map"):
         harness(WithMap())
+
+
+def test_expired_values_are_counted() -> None:
+    class Fades(mr.BatchProcessor):
+        v = mr.Value("long", ttl="5 seconds")
+        w = mr.Value("long")
+
+        def process(self, batch: mr.Batch, state: mr.States, ctx: mr.Context) -> Any:
+            state["v"] = state["w"] = np.zeros(len(batch.keys), np.int64)
+
+    tested = Harness(Fades(), key="k", schema="k long", output="n long")
+    tested.send([{"k": 1}, {"k": 2}, {"k": 3}])
+    assert tested.counters.get("expired", 0) == 0
+    tested.advance_time(mr.seconds(5))
+    tested.send([{"k": 1}, {"k": 2}])
+    assert tested.counters["expired"] == 2

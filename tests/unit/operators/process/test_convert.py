@@ -53,6 +53,11 @@ def test_timestamps_come_back_in_utc(moments: list[Any]) -> None:
     assert all(moment is None or moment.tzinfo is dt.UTC for moment in found)
 
 
+def test_times_without_a_zone_come_back() -> None:
+    moments = [NOON.replace(tzinfo=None), None]
+    assert to_python(pa.array(moments, pa.timestamp("us"))) == moments
+
+
 def test_a_key_that_is_there_twice_is_an_error() -> None:
     with pytest.raises(KeyError, match="duplicate"):
         to_python(pa.array([[(1, 2), (1, 3)]], MAP))
@@ -75,3 +80,21 @@ def test_the_value_that_does_not_fit_is_named(data_type: pa.DataType, value: Any
         to_arrow([None, value, None], data_type, "it")
     assert raised.value.position == 1
     assert repr(value) in str(raised.value)
+
+
+RAW = b"a\xff".decode("utf-8", "surrogateescape")
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value"),
+    [
+        (pa.string(), RAW),
+        (pa.list_(pa.string()), ["b", RAW, None]),
+        (pa.map_(pa.string(), pa.string()), {RAW: "b", "c": RAW}),
+        (pa.struct([("a", pa.string()), ("b", pa.list_(pa.string()))]), {"a": RAW, "b": [RAW]}),
+    ],
+)
+def test_text_that_is_not_utf_8_comes_back_from_anywhere(
+    data_type: pa.DataType, value: Any
+) -> None:
+    assert to_python(to_arrow([value, None], data_type, "it")) == [value, None]

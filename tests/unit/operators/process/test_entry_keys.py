@@ -11,8 +11,14 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.epoch.commit import Times
+from millrace.epoch.shard import open_shard
+from millrace.ids import Shard
+from millrace.log.segment import HI, LO
 from millrace.operators.process import tables
 from millrace.operators.process.convert import encode_key
+from millrace.state.cache import ReplicaCache
+from millrace.state.owners import OWNER_HI, OWNER_LO
 from millrace.testing import Harness
 
 UTC = dt.UTC
@@ -127,3 +133,31 @@ def test_no_two_encodings_are_the_same() -> None:
 def test_text_with_lone_surrogates_is_not_found_and_not_stored() -> None:
     with pytest.raises(mr.MillraceError, match="surrogates"):
         counts("string", [["\ud800"]])
+
+
+def test_entries_are_found_where_earlier_versions_put_them() -> None:
+    """The fingerprint of an entry is part of the format: locations that exist depend on it."""
+
+    class Keeps(mr.Processor):
+        m = mr.Map("string", "long")
+        xs = mr.List("long")
+
+        def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Any:
+            self.m["entry"] = 1
+            self.xs.extend([10, 11, 12])
+
+    tested = Harness(Keeps(), key="k", schema="k long", output="n long")
+    tested.send([{"k": 1}])
+    moment = Times.after(tested._trail, tested._time_us, None).moment(tested._assignment)
+    shard = open_shard(tested._task(), tested._operator, Shard(0), moment, ReplicaCache())
+
+    def rows(table: str) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = shard.replicas[table].read(shard.groups).to_pylist()
+        return listed
+
+    (entry,) = rows("m")
+    assert entry[HI] >> 24 == entry[OWNER_HI] >> 24
+    elements = {row["value"]: row for row in rows("xs")}
+    for place, value in enumerate([10, 11, 12]):
+        assert elements[value][HI] == entry[OWNER_HI]
+        assert elements[value][LO] == (entry[OWNER_LO] + place * 0x9E3779B97F4A7C15) % 2**64

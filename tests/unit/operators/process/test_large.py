@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.epoch.commit import Times
 from millrace.epoch.shard import open_shard
 from millrace.ids import Shard
-from millrace.operators.operator import Change, Moment
+from millrace.operators.operator import Change
 from millrace.operators.process.factory import make_operator
 from millrace.operators.process.tables import WHOLE
 from millrace.state.cache import ReplicaCache
@@ -57,7 +58,7 @@ def filled() -> tuple[Harness, Large]:
 def touched(tested: Harness, processor: Large, action: Any) -> tuple[Change, str]:
     """What an epoch that does this for one key would write, and what the action gave."""
     processor.action = action
-    moment = Moment(tested._trail.epoch + 1, tested._time_us, None)
+    moment = Times.after(tested._trail, tested._time_us, None).moment(tested._assignment)
     shard = open_shard(tested._task(), tested._operator, Shard(0), moment, ReplicaCache())
     change = shard.apply(tested._input([{"k": 1, "fill": False}]))
     return change, change.output.column(0)[0].as_py()
@@ -207,3 +208,44 @@ def test_more_timers_than_are_read_at_once_all_fire_in_order(
     assert len(rest) == SIZE
     assert tested.state("timers.event") == []
     assert tested.advance_watermark(tested.now + mr.days(1)) == []
+
+
+class Remembers(mr.Processor):
+    m = mr.Map("long", "string", ttl="1 hour")
+
+    def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Any:
+        if rows[0].what == "fill":
+            self.m.update({n: str(n) for n in range(SIZE)})
+        elif rows[0].what == "touch":
+            self.m[0] = "again"
+        else:
+            yield (repr(list(self.m.items())),)
+
+
+def test_reading_a_large_map_deletes_what_has_expired() -> None:
+    tested = Harness(Remembers(), key="k", schema="k long, what string", output="x string")
+    tested.send([{"k": 1, "what": "fill"}])
+    tested.advance_time(mr.minutes(30))
+    tested.send([{"k": 1, "what": "touch"}])
+    tested.advance_time(mr.minutes(31))
+    moment = Times.after(tested._trail, tested._time_us, None).moment(tested._assignment)
+    shard = open_shard(tested._task(), tested._operator, Shard(0), moment, ReplicaCache())
+    change = shard.apply(tested._input([{"k": 1, "what": "read"}]))
+    assert change.output.column(0).to_pylist() == [repr([(0, "again")])]
+    entries = change.tables["m"]
+    assert (entries.rows.num_rows, entries.added, entries.removed) == (SIZE - 1, 0, SIZE - 1)
+    assert change.counters["expired"] == SIZE - 1
+
+
+def test_an_entry_that_was_removed_and_set_again_is_last(filled: tuple[Harness, Large]) -> None:
+    tested, processor = filled
+
+    def again(p: Large) -> Any:
+        first, second = 3, 4
+        p.m.set(second, "changed in its place")
+        p.m.delete(first)
+        p.m.set(first, "again")
+        items = list(p.m.items())
+        return items[-1], items[-2] != (second, "changed in its place"), len(items)
+
+    assert touched(tested, processor, again)[1] == repr(((3, "again"), True, SIZE))

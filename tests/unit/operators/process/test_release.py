@@ -40,3 +40,14 @@ def test_nothing_of_an_epoch_is_left_to_the_garbage_collector() -> None:
     finally:
         gc.enable()
     assert left == []
+
+
+def test_the_garbage_collector_is_as_it_was_after_an_epoch() -> None:
+    harness = Harness(Everything(), key="k", schema="k long", output="n long")
+    before = gc.get_threshold()
+    gc.set_threshold(1234, 5, 6)
+    try:
+        harness.send([{"k": 1}])
+        assert gc.get_threshold() == (1234, 5, 6)
+    finally:
+        gc.set_threshold(*before)

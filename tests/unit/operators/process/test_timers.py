@@ -130,3 +130,33 @@ def test_what_makes_no_sense_is_refused(
 
     with pytest.raises(error, match=said):
         harness(Wrong()).send([{"user": "ann", "at": NOON}])
+
+
+class Both(mr.Processor):
+    """Sets a timer without a label, and then one with a label."""
+
+    tick = mr.EventTimeTimer()
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> None:
+        if key.user == "late":
+            self.tick.set(after_noon(1))
+            self.tick.cancel()
+        else:
+            self.tick.set(after_noon(1))
+        self.tick.set(after_noon(2), label="x")
+
+    def on_timer(self, key: Any, timer: Any, ctx: Any) -> Iterator[Fired]:
+        yield key.user + timer.label, timer.time
+
+
+def test_a_timer_without_a_label_beside_one_with_a_label() -> None:
+    tested = harness(Both())
+    tested.send([{"user": user, "at": NOON} for user in ("a", "late", "b")])
+    fired = tested.advance_watermark(after_noon(5))
+    assert sorted(fired) == [
+        ("a", after_noon(1)),
+        ("ax", after_noon(2)),
+        ("b", after_noon(1)),
+        ("bx", after_noon(2)),
+        ("latex", after_noon(2)),
+    ]

@@ -194,3 +194,33 @@ def test_a_key_with_a_timer_is_kept_though_all_else_has_expired(
     fired = tested.advance_time(mr.minutes(2))
     assert sorted(fired) == [(k, None) for k in range(0, 100, 2)]
     assert tested.state("timers.processing") == []
+
+
+class OneOfEach(mr.Processor):
+    """One state of each kind that lives for five seconds, and one value that stays."""
+
+    v = mr.Value("long", ttl="5 seconds")
+    m = mr.Map("long", "long", ttl="5 seconds")
+    s = mr.Set("long", ttl="5 seconds")
+    xs = mr.List("long", ttl="5 seconds")
+    stays = mr.Value("long")
+
+    def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> Any:
+        yield (repr((self.v.get(), len(self.m), len(self.s), len(self.xs))),)
+        if rows[0].fill:
+            self.v.set(1)
+            self.m.set(1, 1)
+            self.s.add(1)
+            self.xs.append(1)
+            self.stays.set(1)
+
+
+@pytest.mark.parametrize(("microseconds", "there"), [(4_999_999, True), (5_000_000, False)])
+def test_the_end_of_a_lifetime_is_its_first_moment_without_it(
+    microseconds: int, there: bool
+) -> None:
+    tested = Harness(OneOfEach(), key="k", schema="k long, fill boolean", output="x string")
+    tested.send([{"k": 1, "fill": True}])
+    tested._time_us += microseconds
+    (row,) = tested.send([{"k": 1, "fill": False}])
+    assert row == (repr((1, 1, 1, 1) if there else (None, 0, 0, 0)),)

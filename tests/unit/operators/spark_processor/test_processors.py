@@ -231,3 +231,61 @@ def test_a_state_that_only_a_shard_declares_is_refused() -> None:
 
     with pytest.raises(StateAccessError, match="not on the driver"):
         harness(Scripted(on_init=on_init)).send([ROW])
+
+
+class Told(StatefulProcessor):
+    """Emits the times it is given."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        processing = timerValues.getCurrentProcessingTimeInMs()
+        yield Row(processing=processing, watermark=timerValues.getCurrentWatermarkInMs())
+
+
+@pytest.mark.parametrize("time_mode", ["none", "processingtime", "eventtime"])
+def test_the_times_that_a_processor_is_given(time_mode: str) -> None:
+    made = harness(Told(), output="processing long, watermark long", time_mode=time_mode)
+    assert made.send([ROW])[0][1] == (-1 if time_mode == "none" else 0)
+    made.advance_watermark(dt.datetime(2024, 1, 1, tzinfo=dt.UTC))
+    (times,) = made.send([ROW])
+    if time_mode == "none":
+        assert times == (-1, -1)
+    else:
+        now_ms = round(made.now.timestamp() * 1000)
+        assert times == (now_ms, 1_704_067_200_000)
+
+
+def test_a_map() -> None:
+    def on_rows(self: Any, key: Any, rows: Any) -> Iterator[Row]:
+        entries = self.entries
+        for row in rows:
+            if row.n < 0:
+                entries.removeKey((str(-row.n),))
+            else:
+                entries.updateValue((str(row.n),), (row.n,))
+        assert entries.exists() == bool(list(entries.keys()))
+        assert sorted(entries.iterator()) == sorted(
+            zip(entries.keys(), entries.values(), strict=True)
+        )
+        for (name,), value in entries.iterator():
+            assert entries.containsKey((name,))
+            assert entries.getValue((name,)) == value
+        assert not entries.containsKey(("0",))
+        assert entries.getValue(("0",)) is None
+        yield Row(k=",".join(sorted(name for (name,) in entries.keys())), n=key[0] == "a")  # noqa: SIM118
+        if len(rows) == 3:
+            entries.clear()
+
+    def sent(*numbers: int) -> str:
+        ((names, _),) = made.send([{"k": "a", "n": n} for n in numbers])
+        return str(names)
+
+    made = harness(Scripted(on_rows), output="k string, n boolean")
+    assert sent(1, 2) == "1,2"
+    made.reopen()
+    assert sent(-1) == "2"
+    assert sent(-2, -7) == ""
+    assert sent(3, 4, 5) == "3,4,5"
+    assert sent(6) == "6"

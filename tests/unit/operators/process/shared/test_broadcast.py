@@ -270,6 +270,11 @@ def test_a_batch_processor_sees_a_table() -> None:
     assert {r["k"]: r["n"] for r in tested.state()} == {"a": 3, "b": 2, "c": 2}
 
 
+def test_a_batch_processor_sees_a_table_without_rows() -> None:
+    tested = harness(Batched())
+    assert dict(tested.send(keys("a"))) == {"a": None}
+
+
 def test_a_batch_processor_cannot_write_it() -> None:
     class Writing(mr.BatchProcessor):
         rules = mr.Broadcast("string", "double")
