@@ -162,7 +162,7 @@ def mode(column: str | Column) -> Aggregate:
 def approx_distinct(column: str | Column, *, lg_k: int = 12) -> Aggregate:
     """About how many distinct values there are: a HyperLogLog sketch with 2^lg_k registers.
 
-    The standard error is about 0.83 / sqrt(2^lg_k): 1.3 % by default.
+    The standard error is about 1.04 / sqrt(2^lg_k): 1.6 % by default.
     """
     options = {"lg_k": _between("approx_distinct", "lg_k", lg_k, 4, 21)}
     return Aggregate("approx_distinct", _given("approx_distinct", column), options)

@@ -66,7 +66,7 @@ def _number(data: UInt8Array, at: int, size: int) -> int:
     found = np.uint64(0)
     for i in range(size):
         found |= np.uint64(data[at + i]) << np.uint64(8 * i)
-    return int(found)
+    return np.int64(found)  # type: ignore[return-value]
 
 
 @kernel

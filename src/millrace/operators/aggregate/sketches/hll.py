@@ -5,8 +5,8 @@ its number of leading zeros. Beyond that it is dense: a byte per register (`HLL_
 merges one pair of sketches per call; here one call merges the sketches of all keys, and the library
 computes the estimates of dense ones.
 
-Invariant: what `merge` writes, the library reads, and it estimates the same as for a union that it
-made itself. A single sketch is kept as it came, since merging costs a dense one its more accurate
+Invariant: what `merge` writes, the library reads, and it has the coupons or registers of a union by
+the library. A single sketch is kept as it came, since merging costs a dense one its more accurate
 estimator.
 """
 

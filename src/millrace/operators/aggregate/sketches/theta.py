@@ -9,6 +9,8 @@ Invariant: the result of each operation is what the library computes, hash by ha
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -52,6 +54,12 @@ def _number(data: UInt8Array, at: int, size: int) -> np.uint64:
 
 
 @kernel
+def _signed(number: np.unsignedinteger[Any]) -> int:
+    """A number that can be mixed with others: in a kernel, unsigned + signed is a float."""
+    return np.int64(number)  # type: ignore[return-value]
+
+
+@kernel
 def _put_number(data: UInt8Array, at: int, number: np.uint64, size: int) -> None:
     for i in range(size):
         data[at + i] = np.uint8((number >> np.uint64(8 * i)) & np.uint64(255))
@@ -60,7 +68,7 @@ def _put_number(data: UInt8Array, at: int, number: np.uint64, size: int) -> None
 @kernel
 def _header(data: UInt8Array, at: int) -> tuple[int, np.uint64, int]:
     """How many hashes a sketch has, its threshold, and where the hashes begin."""
-    longs = int(data[at]) & 63
+    longs = _signed(data[at]) & 63
     if data[at + 5] & _EMPTY:
         return 0, _ALL, at + 8
     if data[at + 1] == 4:
@@ -69,12 +77,12 @@ def _header(data: UInt8Array, at: int) -> tuple[int, np.uint64, int]:
         if longs > 1:
             theta = _number(data, first, 8)
             first += 8
-        bytes_of_count = int(data[at + 4])
-        count = int(_number(data, first, bytes_of_count))
+        bytes_of_count = _signed(data[at + 4])
+        count = _signed(_number(data, first, bytes_of_count))
         return count, theta, first + bytes_of_count
     if longs == 1:
         return 1, _ALL, at + 8
-    count = int(_number(data, at + 8, 4))
+    count = _signed(_number(data, at + 8, 4))
     theta = _number(data, at + 16, 8) if longs > 2 else _ALL
     return count, theta, at + 8 * longs
 
@@ -85,7 +93,7 @@ def _read(data: UInt8Array, at: int, out: UInt64Array, to: int) -> np.uint64:
     count, theta, first = _header(data, at)
     if data[at + 1] == 4:
         # Differences of neighbours in so many bits each, packed without gaps, high bits first.
-        bits = int(data[at + 3])
+        bits = _signed(data[at + 3])
         hash_ = np.uint64(0)
         position = first * 8
         for i in range(count):
