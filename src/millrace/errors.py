@@ -58,6 +58,10 @@ class SqlError(UsageError):
     """A query that DuckDB cannot run, or that names what is not there."""
 
 
+class NotASketchError(SqlError):
+    """A function for sketches was given other bytes."""
+
+
 class ReadOnlyError(SqlError):
     """A statement that would change something: state is changed by its stream alone."""
 

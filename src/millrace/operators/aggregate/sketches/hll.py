@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.arrays import Int64Array, UInt8Array
-from millrace.jit import kernel
+from millrace.jit import kernel, load_u32
 from millrace.operators.aggregate.sketches.columns import Blobs, blobs, column
 
 SMALLEST, LARGEST = 4, 21
@@ -52,12 +52,7 @@ def estimates(sketches: pa.Array) -> Int64Array:
 
 @kernel
 def _word(data: UInt8Array, at: int) -> np.uint32:
-    return np.uint32(
-        np.uint32(data[at])
-        | (np.uint32(data[at + 1]) << np.uint32(8))
-        | (np.uint32(data[at + 2]) << np.uint32(16))
-        | (np.uint32(data[at + 3]) << np.uint32(24))
-    )
+    return load_u32(np.uint64(data.ctypes.data) + np.uint64(at))
 
 
 @kernel
@@ -137,12 +132,13 @@ def _write_sparse(out: UInt8Array, at: int, coupons: Int64Array, count: int, lg_
 @kernel
 def _write_dense(out: UInt8Array, at: int, registers: UInt8Array, lg_k: int) -> int:
     """A dense sketch that came about by merging; where it ends."""
-    sums = np.zeros(2, np.float64)
-    zeros = 0
+    having = np.zeros(64, np.int64)
     for value in registers:
-        if value == 0:
-            zeros += 1
-        sums[0 if value < 32 else 1] += 2.0 ** -np.float64(value)
+        having[value] += 1
+    # What the estimator needs: the sums of 2^-value, apart for small and large values.
+    sums = np.zeros(2, np.float64)
+    for value in range(64):
+        sums[value // 32] += having[value] * 2.0**-value
     out[at : at + _DENSE_BYTES] = 0
     out[at] = 10
     out[at + 1] = 1
@@ -151,7 +147,7 @@ def _write_dense(out: UInt8Array, at: int, registers: UInt8Array, lg_k: int) -> 
     out[at + 5] = _COMPACT | _MERGED
     out[at + 7] = _HLL_8 | _DENSE
     out[at + 16 : at + 32] = sums.view(np.uint8)
-    _put_word(out, at + 32, np.uint32(zeros))
+    _put_word(out, at + 32, np.uint32(having[0]))
     first = at + _DENSE_BYTES
     out[first : first + len(registers)] = registers
     return first + len(registers)
@@ -221,7 +217,8 @@ def _merge(sketches: Blobs, starts: Int64Array, lg_k: int) -> tuple[Int64Array, 
                 if valid[i] and _mode(data, offsets[i]) == _DENSE:
                     first = offsets[i] + _DENSE_BYTES
                     for r in range(size):
-                        registers[r] = max(registers[r], data[first + r])
+                        if data[first + r] > registers[r]:
+                            registers[r] = data[first + r]
             for s in range(count):
                 _raise_register(registers, np.uint32(scratch[s]), mask)
             at = _write_dense(out, at, registers, lg_k)

@@ -15,11 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.arrays import Float64Array, Int64Array, UInt8Array, UInt64Array
-from millrace.jit import kernel
+from millrace.jit import kernel, load_u64, store_u64
 from millrace.operators.aggregate.sketches.columns import Blobs, blobs, column
 
 SMALLEST, LARGEST = 4, 26
 """The bounds of lg_k."""
+
+WIDEST = 16
+"""For unions in queries: wide enough to keep what sketches of the usual size have."""
 
 UNION, INTERSECTION, DIFFERENCE = 0, 1, 2
 
@@ -35,7 +38,7 @@ def merge(sketches: pa.Array, starts: Int64Array, lg_k: int) -> pa.Array:
     return column(*_merge(blobs(sketches), starts, lg_k))
 
 
-def combined(left: pa.Array, right: pa.Array, operation: int, lg_k: int = LARGEST) -> pa.Array:
+def combined(left: pa.Array, right: pa.Array, operation: int, lg_k: int = WIDEST) -> pa.Array:
     """Row by row the union, intersection or difference of two sketches; NULLs count as empty."""
     return column(*_combined(blobs(left), blobs(right), operation, lg_k))
 
@@ -43,6 +46,14 @@ def combined(left: pa.Array, right: pa.Array, operation: int, lg_k: int = LARGES
 def estimates(sketches: pa.Array) -> Float64Array:
     """The number of distinct values; NaN for NULL."""
     return _estimates(blobs(sketches))
+
+
+def first_bad(sketches: pa.Array) -> int:
+    """The first value that is not NULL and not a sketch of this format either; -1 if all are.
+
+    Kernels do not check what they read: bytes that came from outside go through here first.
+    """
+    return _first_bad(blobs(sketches))
 
 
 @kernel
@@ -110,8 +121,9 @@ def _read(data: UInt8Array, at: int, out: UInt64Array, to: int) -> np.uint64:
             hash_ += delta
             out[to + i] = hash_
         return theta
+    address = np.uint64(data.ctypes.data) + np.uint64(first)
     for i in range(count):
-        out[to + i] = _number(data, first + 8 * i, 8)
+        out[to + i] = load_u64(address + np.uint64(8 * i))
     if not data[at + 5] & _ORDERED:
         out[to : to + count] = np.sort(out[to : to + count])
     return theta
@@ -145,8 +157,9 @@ def _write(
     if longs > 2:
         _put_number(out, at + 16, theta, 8)
     first = at + 8 * longs
+    address = np.uint64(out.ctypes.data) + np.uint64(first)
     for i in range(count):
-        _put_number(out, first + 8 * i, hashes[i], 8)
+        store_u64(address + np.uint64(8 * i), hashes[i])
     return first + 8 * count
 
 
@@ -280,3 +293,30 @@ def _estimates(sketches: Blobs) -> Float64Array:
             count, theta, _ = _header(data, offsets[i])
             out[i] = count if theta == _ALL else count * (2.0**63 / np.float64(theta))
     return out
+
+
+@kernel
+def _first_bad(sketches: Blobs) -> int:
+    offsets, data, valid = sketches
+    for i in range(len(valid)):
+        if not valid[i]:
+            continue
+        at, end = offsets[i], offsets[i + 1]
+        if end - at < 8 or data[at + 2] != 3 or (data[at + 1] != 3 and data[at + 1] != 4):
+            return i
+        if data[at + 5] & _EMPTY:
+            continue
+        compressed = data[at + 1] == 4
+        longs = _signed(data[at]) & 63
+        if longs < 1 or longs > 3 or data[at + 6] != 0xCC or data[at + 7] != 0x93:
+            return i
+        # The part that says how many hashes there are must be there to be read.
+        fixed = 8 * longs + (_signed(data[at + 4]) if compressed else 0)
+        if end - at < fixed or (compressed and (longs > 2 or data[at + 4] > 8)):
+            return i
+        count, _, first = _header(data, at)
+        bits = _signed(data[at + 3]) if compressed else 64
+        room = 8 * (np.int64(end) - first)
+        if bits < 1 or bits > 64 or count < 0 or count > room // bits:
+            return i
+    return -1
