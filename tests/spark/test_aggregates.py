@@ -154,7 +154,7 @@ def check_others(everything: Any, by_key: dict[Any, dict[str, Any]]) -> None:
 
 
 def check_order(value: list[Any], given: list[dict[str, Any]], column: str) -> None:
-    """Epochs follow each other, and rows of one file; Spark decides in which order it reads files."""
+    """Epochs follow each other, and so do rows of a file; the order of files is Spark's."""
     for epoch in EPOCH_FILES:
         rows = [str(row[column]) for row in given if row["_epoch"] == epoch]
         chunk, value = [str(v) for v in value[: len(rows)]], value[len(rows) :]

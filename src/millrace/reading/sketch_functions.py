@@ -12,66 +12,87 @@ The first four are called as in Spark, and give what Spark's give. NULL gives NU
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from millrace.errors import NotASketchError
+from millrace.errors import MillraceError, NotASketchError
+
+Column: TypeAlias = Any
+"""An Arrow array, in one piece or in chunks."""
+
+_PAIRS = {"theta_union": 0, "theta_intersection": 1, "theta_difference": 2}
 
 
-def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the functions known to a connection."""
-    pairs = {"theta_union": 0, "theta_intersection": 1, "theta_difference": 2}
-    functions: dict[str, tuple[Callable[..., pa.Array], list[str], str]] = {
-        "theta_sketch_estimate": (_estimate, ["BLOB"], "BIGINT"),
-        "theta_union_list": (_union_list, ["BLOB[]"], "BLOB"),
-        **{name: (partial(_pair, n), ["BLOB", "BLOB"], "BLOB") for name, n in pairs.items()},
-    }
-    for name, (function, takes, gives) in functions.items():
-        connection.create_function(name, function, takes, gives, type="arrow")
+def register(
+    connection: duckdb.DuckDBPyConnection, failed: Callable[[MillraceError], None]
+) -> None:
+    """Make the functions known to a connection; `failed` is told of an error that DuckDB wraps."""
+    # By its name: the module of the enumeration differs between versions of DuckDB.
+    arrow: Any = "arrow"
+
+    def sketches(column: Column) -> pa.Array:
+        try:
+            return _checked(column)
+        except NotASketchError as error:
+            failed(error)
+            raise
+
+    def define(
+        name: str, function: Callable[..., pa.Array], takes: list[Any], gives: str = "BLOB"
+    ) -> None:
+        connection.create_function(name, function, takes, gives, type=arrow)
+
+    def pair(operation: int) -> Callable[[Column, Column], pa.Array]:
+        return lambda left, right: _combined(sketches(left), sketches(right), operation)
+
+    define("theta_sketch_estimate", lambda c: _estimates(sketches(c)), ["BLOB"], "BIGINT")
+    for name, operation in _PAIRS.items():
+        define(name, pair(operation), ["BLOB", "BLOB"])
+    define("theta_union_list", lambda lists: _united(lists, sketches), ["BLOB[]"])
 
 
-def _sketches(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+# The kernels are loaded when a query first calls one of the functions.
+
+
+def _checked(column: Column) -> pa.Array:
     """One array of sketches; raises if something else is among them."""
     from millrace.operators.aggregate.sketches import theta
 
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    column = column.cast(pa.binary())
-    bad = theta.first_bad(column)
+    found = _whole(column).cast(pa.binary())
+    bad = theta.first_bad(found)
     if bad >= 0:
         raise NotASketchError(
-            f"a value that begins with {column[bad].as_py()[:8].hex()} is not a theta sketch. "
+            f"a value that begins with {found[bad].as_py()[:8]!r} is not a theta sketch. "
             "distinct_sketch() makes them, and so does Spark's theta_sketch_agg()."
         )
-    return column
+    return found
 
 
-def _estimate(sketches: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _estimates(sketches: pa.Array) -> pa.Array:
     from millrace.operators.aggregate.sketches import theta
 
-    given = _sketches(sketches)
-    return pa.array(np.rint(theta.estimates(given)), mask=~np.asarray(given.is_valid())).cast(
-        pa.int64()
-    )
+    known = np.asarray(sketches.is_valid())
+    rounded = np.rint(np.where(known, theta.estimates(sketches), 0)).astype(np.int64)
+    return pa.array(rounded, mask=~known)
 
 
-def _pair(
-    operation: int, left: pa.Array | pa.ChunkedArray, right: pa.Array | pa.ChunkedArray
-) -> pa.Array:
+def _combined(left: pa.Array, right: pa.Array, operation: int) -> pa.Array:
     from millrace.operators.aggregate.sketches import theta
 
-    return theta.combined(_sketches(left), _sketches(right), operation)
+    return theta.combined(left, right, operation)
 
 
-def _union_list(lists: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _united(lists: Column, sketches: Callable[[Column], pa.Array]) -> pa.Array:
     from millrace.operators.aggregate.sketches import theta
     from millrace.operators.lists import list_parts
 
-    if isinstance(lists, pa.ChunkedArray):
-        lists = lists.combine_chunks()
-    sketches, lengths = list_parts(lists)
+    given, lengths = list_parts(_whole(lists))
     starts = np.concatenate(([0], np.cumsum(lengths)))
-    return theta.merge(_sketches(sketches), starts, theta.WIDEST)
+    return theta.merge(sketches(given), starts, theta.WIDEST)
+
+
+def _whole(column: Column) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

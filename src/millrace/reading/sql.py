@@ -71,12 +71,15 @@ class SqlConnection:
         # It would be in the middle of what a program or a command prints.
         run("SET enable_progress_bar = false")
         run(f"CREATE SCHEMA {BY_GROUP}")
-        sketch_functions.register(self._connection)
+        sketch_functions.register(self._connection, self._failed)
         for (operator, state), name in sql_names(self._snapshot).items():
             self._define_table(operator, state, name)
         for name, (schema, rows) in metadata.VIEWS.items():
             self._connection.register(name, MetadataDataset(self._snapshot, schema, rows))
         run("SET lock_configuration = true")
+
+    def _failed(self, error: MillraceError) -> None:
+        self._snapshot.failure = error
 
     def _define_table(self, operator: str, state: str, name: str) -> None:
         def table() -> StateTable:

@@ -52,7 +52,7 @@ def estimates(sketches: pa.Array) -> Int64Array:
 
 @kernel
 def _word(data: UInt8Array, at: int) -> np.uint32:
-    return load_u32(np.uint64(data.ctypes.data) + np.uint64(at))
+    return np.uint32(load_u32(np.uint64(data.ctypes.data) + np.uint64(at)))
 
 
 @kernel
