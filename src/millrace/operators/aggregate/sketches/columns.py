@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
 from millrace.arrays import BoolArray, Int32Array, Int64Array, UInt8Array
 from millrace.errors import AggregateOverflowError
+from millrace.jit import kernel
 from millrace.operators.arrays import validity
 
 Blobs = tuple[Int32Array, UInt8Array, BoolArray]
@@ -14,6 +17,21 @@ Blobs = tuple[Int32Array, UInt8Array, BoolArray]
 
 LARGEST = 2**31 - 1
 """The bytes that one column of a shard can have."""
+
+
+@kernel
+def number(data: UInt8Array, at: int, size: int) -> np.uint64:
+    """A number of some bytes, low ones first."""
+    found = np.uint64(0)
+    for i in range(size):
+        found |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    return found
+
+
+@kernel
+def signed(value: np.unsignedinteger[Any]) -> int:
+    """A number that can be mixed with others: in a kernel, unsigned + signed is a float."""
+    return np.int64(value)  # type: ignore[return-value]
 
 
 def blobs(array: pa.Array) -> Blobs:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millrace.arrays import BoolArray, Int32Array, Int64Array, UInt8Array
 from millrace.jit import kernel
-from millrace.operators.aggregate.sketches.columns import Blobs, blobs
+from millrace.operators.aggregate.sketches.columns import Blobs, blobs, number, signed
 from millrace.operators.lists import list_type, lists_at
 
 MOST = 100_000
@@ -62,14 +62,6 @@ def cut(
 
 
 @kernel
-def _number(data: UInt8Array, at: int, size: int) -> int:
-    found = np.uint64(0)
-    for i in range(size):
-        found |= np.uint64(data[at + i]) << np.uint64(8 * i)
-    return np.int64(found)  # type: ignore[return-value]
-
-
-@kernel
 def _counts(sketches: Blobs) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
     """Where each sketch's items are among all, their counts, its error, and where items begin."""
     offsets, data, valid = sketches
@@ -81,14 +73,14 @@ def _counts(sketches: Blobs) -> tuple[Int64Array, Int64Array, Int64Array, Int64A
         some = 0
         # An empty sketch has one word and no counts.
         if valid[i] and (data[offsets[i]] & 63) > 1:
-            some = _number(data, offsets[i] + 8, 4)
-            error[i] = _number(data, offsets[i] + 24, 8)
+            some = signed(number(data, offsets[i] + 8, 4))
+            error[i] = signed(number(data, offsets[i] + 24, 8))
             at[i] = offsets[i] + 32 + 8 * some
         cuts[i + 1] = cuts[i] + some
     counts = np.empty(cuts[rows], np.int64)
     for i in range(rows):
         for j in range(cuts[i], cuts[i + 1]):
-            counts[j] = _number(data, offsets[i] + 32 + 8 * (j - cuts[i]), 8)
+            counts[j] = signed(number(data, offsets[i] + 32 + 8 * (j - cuts[i]), 8))
     return cuts, counts, error, at
 
 
@@ -98,7 +90,7 @@ def _longs(sketches: Blobs, cuts: Int64Array, at: Int64Array) -> Int64Array:
     out = np.empty(cuts[-1], np.int64)
     for i in range(len(at)):
         for j in range(cuts[i], cuts[i + 1]):
-            out[j] = _number(data, at[i] + 8 * (j - cuts[i]), 8)
+            out[j] = signed(number(data, at[i] + 8 * (j - cuts[i]), 8))
     return out
 
 
@@ -110,7 +102,7 @@ def _strings(sketches: Blobs, cuts: Int64Array, at: Int64Array) -> tuple[Int32Ar
     for i in range(len(at)):
         place = at[i]
         for j in range(cuts[i], cuts[i + 1]):
-            length = _number(data, place, 4)
+            length = signed(number(data, place, 4))
             offsets[j + 1] = offsets[j] + length
             place += 4 + length
     out = np.empty(offsets[-1], np.uint8)

@@ -9,14 +9,12 @@ Invariant: the result of each operation is what the library computes, hash by ha
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
 from millrace.arrays import Float64Array, Int64Array, UInt8Array, UInt64Array
 from millrace.jit import kernel, load_u64, store_u64
-from millrace.operators.aggregate.sketches.columns import Blobs, blobs, column
+from millrace.operators.aggregate.sketches.columns import Blobs, blobs, column, number, signed
 
 SMALLEST, LARGEST = 4, 26
 """The bounds of lg_k."""
@@ -57,20 +55,6 @@ def first_bad(sketches: pa.Array) -> int:
 
 
 @kernel
-def _number(data: UInt8Array, at: int, size: int) -> np.uint64:
-    found = np.uint64(0)
-    for i in range(size):
-        found |= np.uint64(data[at + i]) << np.uint64(8 * i)
-    return found
-
-
-@kernel
-def _signed(number: np.unsignedinteger[Any]) -> int:
-    """A number that can be mixed with others: in a kernel, unsigned + signed is a float."""
-    return np.int64(number)  # type: ignore[return-value]
-
-
-@kernel
 def _put_number(data: UInt8Array, at: int, number: np.uint64, size: int) -> None:
     for i in range(size):
         data[at + i] = np.uint8((number >> np.uint64(8 * i)) & np.uint64(255))
@@ -79,22 +63,22 @@ def _put_number(data: UInt8Array, at: int, number: np.uint64, size: int) -> None
 @kernel
 def _header(data: UInt8Array, at: int) -> tuple[int, np.uint64, int]:
     """How many hashes a sketch has, its threshold, and where the hashes begin."""
-    longs = _signed(data[at]) & 63
+    longs = signed(data[at]) & 63
     if data[at + 5] & _EMPTY:
         return 0, _ALL, at + 8
     if data[at + 1] == 4:
         theta = _ALL
         first = at + 8
         if longs > 1:
-            theta = _number(data, first, 8)
+            theta = number(data, first, 8)
             first += 8
-        bytes_of_count = _signed(data[at + 4])
-        count = _signed(_number(data, first, bytes_of_count))
+        bytes_of_count = signed(data[at + 4])
+        count = signed(number(data, first, bytes_of_count))
         return count, theta, first + bytes_of_count
     if longs == 1:
         return 1, _ALL, at + 8
-    count = _signed(_number(data, at + 8, 4))
-    theta = _number(data, at + 16, 8) if longs > 2 else _ALL
+    count = signed(number(data, at + 8, 4))
+    theta = number(data, at + 16, 8) if longs > 2 else _ALL
     return count, theta, at + 8 * longs
 
 
@@ -104,7 +88,7 @@ def _read(data: UInt8Array, at: int, out: UInt64Array, to: int) -> np.uint64:
     count, theta, first = _header(data, at)
     if data[at + 1] == 4:
         # Differences of neighbours in so many bits each, packed without gaps, high bits first.
-        bits = _signed(data[at + 3])
+        bits = signed(data[at + 3])
         hash_ = np.uint64(0)
         position = first * 8
         for i in range(count):
@@ -307,15 +291,15 @@ def _first_bad(sketches: Blobs) -> int:
         if data[at + 5] & _EMPTY:
             continue
         compressed = data[at + 1] == 4
-        longs = _signed(data[at]) & 63
+        longs = signed(data[at]) & 63
         if longs < 1 or longs > 3 or data[at + 6] != 0xCC or data[at + 7] != 0x93:
             return i
         # The part that says how many hashes there are must be there to be read.
-        fixed = 8 * longs + (_signed(data[at + 4]) if compressed else 0)
+        fixed = 8 * longs + (signed(data[at + 4]) if compressed else 0)
         if end - at < fixed or (compressed and (longs > 2 or data[at + 4] > 8)):
             return i
         count, _, first = _header(data, at)
-        bits = _signed(data[at + 3]) if compressed else 64
+        bits = signed(data[at + 3]) if compressed else 64
         room = 8 * (np.int64(end) - first)
         if bits < 1 or bits > 64 or count < 0 or count > room // bits:
             return i
