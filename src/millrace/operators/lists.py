@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.arrays import Int64Array
+from millrace.errors import MalformedError
 
 
 def list_type(element: pa.DataType) -> pa.DataType:
@@ -20,6 +21,15 @@ def list_parts(array: pa.Array) -> tuple[pa.Array, Int64Array]:
     if lengths.null_count:
         lengths = lengths.fill_null(0)
     return array.flatten(), lengths.to_numpy(zero_copy_only=False)
+
+
+def same_lists(array: pa.Array, other: pa.Array) -> tuple[pa.Array, pa.Array, Int64Array]:
+    """The elements of two columns of lists that belong together, and how many each list has."""
+    values, lengths = list_parts(array)
+    others, other_lengths = list_parts(other)
+    if not np.array_equal(lengths, other_lengths):
+        raise MalformedError("two lists in state that belong together have different lengths")
+    return values, others, lengths
 
 
 def make_lists(values: pa.Array, lengths: Int64Array, data_type: pa.DataType) -> pa.Array:

@@ -10,6 +10,13 @@ from typing import Any
 from pyspark.sql import Column
 
 from millrace.errors import AggregateParameterError, UsageError
+from millrace.operators.aggregate.limits import (
+    ACCURACY,
+    LG_K_HLL,
+    LG_K_THETA,
+    MOST_HITTERS,
+    MOST_TRACKED,
+)
 
 
 @dataclass(frozen=True)
@@ -164,7 +171,7 @@ def approx_distinct(column: str | Column, *, lg_k: int = 12) -> Aggregate:
 
     The standard error is about 1.04 / sqrt(2^lg_k): 1.6 % by default.
     """
-    options = {"lg_k": _between("approx_distinct", "lg_k", lg_k, 4, 21)}
+    options = {"lg_k": _between("approx_distinct", "lg_k", lg_k, *LG_K_HLL)}
     return Aggregate("approx_distinct", _given("approx_distinct", column), options)
 
 
@@ -174,7 +181,7 @@ def distinct_sketch(column: str | Column, *, lg_k: int = 12) -> Aggregate:
     It keeps up to 2^lg_k hashes; the standard error of a sketch or a union is about
     1 / sqrt(2^lg_k): 1.6 % by default.
     """
-    options = {"lg_k": _between("distinct_sketch", "lg_k", lg_k, 4, 26)}
+    options = {"lg_k": _between("distinct_sketch", "lg_k", lg_k, *LG_K_THETA)}
     return Aggregate("distinct_sketch", _given("distinct_sketch", column), options)
 
 
@@ -198,7 +205,7 @@ def quantile(
     options = {
         "ranks": [float(rank) for rank in wanted],
         "single": single,
-        "accuracy": _between("quantile", "accuracy", accuracy, 8, 65535),
+        "accuracy": _between("quantile", "accuracy", accuracy, *ACCURACY),
     }
     return Aggregate("quantile", _given("quantile", column), options)
 
@@ -210,9 +217,12 @@ def heavy_hitters(column: str | Column, k: int = 10, *, track: int | None = None
     has no more than that, the counts are exact; after that they are too high, by at most about
     3.5 / `track` of the number of rows.
     """
-    chosen = _between("heavy_hitters", "k", k, 1, 10_000)
+    chosen = _between("heavy_hitters", "k", k, 1, MOST_HITTERS)
     tracked = builtins.max(100, 10 * chosen) if track is None else track
-    options = {"k": chosen, "track": _between("heavy_hitters", "track", tracked, chosen, 100_000)}
+    options = {
+        "k": chosen,
+        "track": _between("heavy_hitters", "track", tracked, chosen, MOST_TRACKED),
+    }
     return Aggregate("heavy_hitters", _given("heavy_hitters", column), options)
 
 

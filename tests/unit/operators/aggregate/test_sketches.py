@@ -9,7 +9,9 @@ import pytest
 from pyspark.sql import types as T
 from tests.unit.operators.aggregate.folding import Folding, fold
 
-from millrace.operators.aggregate.sketches import hll, theta
+from millrace.errors import MalformedError
+from millrace.operators.aggregate.reducers import resolve
+from millrace.operators.aggregate.sketches import hll, kll, theta
 
 SIZES = [[0], [1], [3, 4], [5, 9], [1] * 9, [0, 0], [100, 50], [300, 300], [9000], [9000, 10, 0]]
 """Values per sketch, from empty ones to those that have dropped most of their values."""
@@ -180,3 +182,35 @@ def test_rare_values_are_counted_exactly() -> None:
     shown = fold("heavy_hitters", T.IntegerType(), values[:3], values[3:], k=2, track=100)
     assert shown == [{"item": 3, "count": 3}, {"item": 5, "count": 2}]
     assert fold("heavy_hitters", T.IntegerType(), [None], k=2, track=100) == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"not a sketch at all",
+        hll_of(numbers(9000, 1), 12).serialize_compact()[:-1],
+        hll_of([1], 11).serialize_compact(),
+        hll_of([1], 12).serialize_compact()[:7],
+    ],
+)
+def test_bytes_that_are_no_hll_sketch_are_not_merged(bad: bytes) -> None:
+    good = hll_of([1], 12).serialize_compact()
+    with pytest.raises(MalformedError, match="a HyperLogLog sketch"):
+        hll.merge(*whole([good, None, bad]), 12)
+
+
+def test_bytes_that_are_no_sketch_are_not_read() -> None:
+    with pytest.raises(MalformedError, match="a theta sketch"):
+        theta.merge(*whole([b"something else"]), 12)
+    with pytest.raises(MalformedError, match="a sketch"):
+        kll.merge(*whole([b"something else", b"and another"]), 200)
+    with pytest.raises(MalformedError, match="a sketch"):
+        kll.quantiles(pa.array([b"something else"]), [0.5])
+
+
+def test_lists_that_belong_together_have_the_same_lengths() -> None:
+    reducer = resolve("mode", "x", T.LongType(), {})
+    lists = zip(([[1, 2]], [[1]]), reducer.fields, strict=True)
+    with pytest.raises(MalformedError, match="different lengths"):
+        reducer.result([pa.array(given, field.type) for given, field in lists])

@@ -12,7 +12,7 @@ import pyarrow as pa
 from millrace.arrays import BoolArray, Int64Array
 from millrace.operators.aggregate.distinct import first_equal, summed, words
 from millrace.operators.aggregate.kept import State
-from millrace.operators.lists import list_parts, lists_at
+from millrace.operators.lists import list_parts, lists_at, same_lists
 
 
 def grouped(lengths: Int64Array, starts: Int64Array) -> Int64Array:
@@ -41,8 +41,7 @@ def _set(states: State, starts: Int64Array, options: Mapping[str, Any]) -> list[
 
 
 def _distinct(states: State, starts: Int64Array, options: Mapping[str, Any]) -> list[pa.Array]:
-    hi, lengths = list_parts(states[0])
-    lo, _ = list_parts(states[1])
+    hi, lo, lengths = same_lists(states[0], states[1])
     cuts = grouped(lengths, starts)
     first = first_equal(cuts, hi.to_numpy(), lo.to_numpy())
     kept = first == np.arange(len(first))
@@ -62,11 +61,11 @@ def counted(
     lists: pa.Array, counts: pa.Array, starts: Int64Array
 ) -> tuple[pa.Array, Int64Array, Int64Array]:
     """The distinct values of each group with their counts, and where those of each group are."""
-    values, lengths = list_parts(lists)
+    values, numbers, lengths = same_lists(lists, counts)
     cuts = grouped(lengths, starts)
     first = first_equal(cuts, *words(values))
     kept = first == np.arange(len(first))
-    total = summed(first, list_parts(counts)[0].to_numpy())
+    total = summed(first, numbers.to_numpy())
     return values.filter(pa.array(kept)), total[kept], kept_cuts(kept, cuts)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millrace.arrays import Int64Array
 from millrace.operators.aggregate.kept import Asked, Kept, Layout, State
-from millrace.operators.lists import list_parts, list_type, make_lists
+from millrace.operators.lists import list_parts, list_type, make_lists, same_lists
 
 
 def _collected(asked: Asked) -> Kept:
@@ -52,8 +52,8 @@ def _number(state: State) -> pa.Array:
 
 def _most_frequent(data_type: pa.DataType, state: State) -> pa.Array:
     """Of several values that are equally frequent, the one that was seen first."""
-    values, lengths = list_parts(state[0])
-    counts = np.asarray(list_parts(state[1])[0], np.int64)
+    values, numbers, lengths = same_lists(state[0], state[1])
+    counts = np.asarray(numbers, np.int64)
     winner = first_largest(counts, lengths)
     return values.take(pa.array(winner, mask=winner < 0)).cast(data_type)
 

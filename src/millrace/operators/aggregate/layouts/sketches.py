@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from millrace.operators.aggregate.kept import Asked, Kept, Layout, State
 from millrace.operators.arrays import int64s, validity
-from millrace.operators.lists import list_parts, list_type, make_lists
+from millrace.operators.lists import list_type, make_lists, same_lists
 
 
 def _approx_distinct(asked: Asked) -> Kept:
@@ -71,8 +71,8 @@ def _quantiles(ranks: Sequence[float], single: bool, state: State) -> pa.Array:
 
 def _most_frequent(k: int, shown: pa.DataType, state: State) -> pa.Array:
     """The `k` items with the highest counts, highest first; equal ones in order of their items."""
-    items, lengths = list_parts(state[0])
-    counts = np.asarray(list_parts(state[1])[0], np.int64)
+    items, numbers, lengths = same_lists(state[0], state[1])
+    counts = np.asarray(numbers, np.int64)
     owner = np.repeat(np.arange(len(lengths)), lengths)
     by_item = np.empty(len(items), np.int64)
     by_item[np.asarray(pa.compute.sort_indices(items), np.int64)] = np.arange(len(items))

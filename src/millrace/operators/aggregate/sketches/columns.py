@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.arrays import BoolArray, Int32Array, Int64Array, UInt8Array
-from millrace.errors import AggregateOverflowError
+from millrace.errors import AggregateOverflowError, MalformedError
 from millrace.jit import kernel
 from millrace.operators.arrays import validity
 
@@ -57,3 +58,15 @@ def column(offsets: Int64Array, data: UInt8Array) -> pa.Array:
         len(offsets) - 1,
         [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)],
     )
+
+
+def malformed(what: str, found: bytes) -> MalformedError:
+    return MalformedError(f"state has {found[:16]!r} where {what} should be")
+
+
+def by_library(read: Callable[[bytes], Any], found: bytes) -> Any:
+    """A sketch as the library reads it."""
+    try:
+        return read(found)
+    except (IndexError, MemoryError, RuntimeError, ValueError) as error:
+        raise malformed("a sketch", found) from error

@@ -18,9 +18,6 @@ from millrace.jit import kernel
 from millrace.operators.aggregate.sketches.columns import Blobs, blobs, number, signed
 from millrace.operators.lists import list_type, lists_at
 
-MOST = 100_000
-"""How many items a key can track."""
-
 
 class Errors(NamedTuple):
     """By how much the counts of each state may be too low; nothing where it is not valid."""

@@ -17,10 +17,16 @@ import pyarrow as pa
 
 from millrace.arrays import Int64Array, UInt8Array
 from millrace.jit import kernel, load_u32
-from millrace.operators.aggregate.sketches.columns import Blobs, blobs, column
+from millrace.operators.aggregate.limits import LG_K_HLL
+from millrace.operators.aggregate.sketches.columns import (
+    Blobs,
+    blobs,
+    by_library,
+    column,
+    malformed,
+)
 
-SMALLEST, LARGEST = 4, 21
-"""The bounds of lg_k."""
+SMALLEST, LARGEST = LG_K_HLL
 
 _SURE = 4096
 """A sparse sketch of up to so many coupons has as many values, up to rounding; above, two values
@@ -35,19 +41,49 @@ _HLL_8 = 8
 
 def merge(sketches: pa.Array, starts: Int64Array, lg_k: int) -> pa.Array:
     """The union of each group of sketches; NULLs count as empty."""
-    return column(*_merge(blobs(sketches), starts, lg_k))
+    return column(*_merge(_checked(sketches, lg_k), starts, lg_k))
 
 
 def estimates(sketches: pa.Array) -> Int64Array:
     """The number of distinct values, rounded; 0 for NULL."""
-    found = _sparse_counts(blobs(sketches))
+    found = _sparse_counts(_checked(sketches))
     unsure = np.flatnonzero(found < 0)
     if len(unsure):
         from datasketches import hll_sketch
 
         for i in unsure.tolist():
-            found[i] = round(hll_sketch.deserialize(sketches[i].as_py()).get_estimate())
+            found[i] = round(by_library(hll_sketch.deserialize, sketches[i].as_py()).get_estimate())
     return found
+
+
+def _checked(sketches: pa.Array, lg_k: int = 0) -> Blobs:
+    """The bytes of sketches, which kernels read without looking; of one lg_k, if it is given."""
+    given = blobs(sketches)
+    bad = _first_bad(given, lg_k)
+    if bad >= 0:
+        raise malformed("a HyperLogLog sketch", sketches[bad].as_py())
+    return given
+
+
+@kernel
+def _first_bad(sketches: Blobs, lg_k: int) -> int:
+    offsets, data, valid = sketches
+    for i in range(len(valid)):
+        if not valid[i]:
+            continue
+        at, end = offsets[i], offsets[i + 1]
+        if end - at < 8 or data[at + 1] != 1 or data[at + 2] != 7:
+            return i
+        size = data[at + 3]
+        if size < SMALLEST or size > LARGEST or (lg_k != 0 and size != lg_k):
+            return i
+        mode = _mode(data, at)
+        if mode > _DENSE or (mode == _SET and end - at < 12):
+            return i
+        dense = _DENSE_BYTES + (1 << np.int64(size))
+        if mode == _DENSE and ((data[at + 7] & 12) != _HLL_8 or end - at < dense):
+            return i
+    return -1
 
 
 @kernel
@@ -132,7 +168,7 @@ def _write_sparse(out: UInt8Array, at: int, coupons: Int64Array, count: int, lg_
 @kernel
 def _write_dense(out: UInt8Array, at: int, registers: UInt8Array, lg_k: int) -> int:
     """A dense sketch that came about by merging; where it ends."""
-    having = np.zeros(64, np.int64)
+    having = np.zeros(256, np.int64)
     for value in registers:
         having[value] += 1
     # What the estimator needs: the sums of 2^-value, apart for small and large values.

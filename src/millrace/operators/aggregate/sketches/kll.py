@@ -13,10 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.arrays import BoolArray, Float64Array, Int64Array
+from millrace.operators.aggregate.sketches.columns import by_library
 from millrace.operators.arrays import validity
-
-SMALLEST, LARGEST = 8, 65535
-"""The bounds of k."""
 
 
 def merge(sketches: pa.Array, starts: Int64Array, k: int) -> pa.Array:
@@ -36,9 +34,9 @@ def merge(sketches: pa.Array, starts: Int64Array, k: int) -> pa.Array:
         if last - first < 2:
             merged.append(given[first] if last > first else empty)
             continue
-        sketch = kll_doubles_sketch.deserialize(given[first])
+        sketch = by_library(kll_doubles_sketch.deserialize, given[first])
         for other in given[first + 1 : last]:
-            sketch.merge(kll_doubles_sketch.deserialize(other))
+            sketch.merge(by_library(kll_doubles_sketch.deserialize, other))
         merged.append(sketch.serialize())
     return pa.array(merged, pa.binary())
 
@@ -53,7 +51,7 @@ def quantiles(sketches: pa.Array, ranks: Sequence[float]) -> tuple[Float64Array,
     for i, blob in enumerate(sketches.to_pylist()):
         if blob is None:
             continue
-        sketch = kll_doubles_sketch.deserialize(blob)
+        sketch = by_library(kll_doubles_sketch.deserialize, blob)
         if not sketch.is_empty():
             values[i] = sketch.get_quantiles(wanted, True)
             known[i] = True

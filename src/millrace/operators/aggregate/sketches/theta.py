@@ -14,10 +14,14 @@ import pyarrow as pa
 
 from millrace.arrays import Float64Array, Int64Array, UInt8Array, UInt64Array
 from millrace.jit import kernel, load_u64, store_u64
-from millrace.operators.aggregate.sketches.columns import Blobs, blobs, column, number, signed
-
-SMALLEST, LARGEST = 4, 26
-"""The bounds of lg_k."""
+from millrace.operators.aggregate.sketches.columns import (
+    Blobs,
+    blobs,
+    column,
+    malformed,
+    number,
+    signed,
+)
 
 WIDEST = 16
 """For unions in queries: wide enough to keep what sketches of the usual size have."""
@@ -33,25 +37,30 @@ _WRITTEN = 2 | 8 | _ORDERED
 
 def merge(sketches: pa.Array, starts: Int64Array, lg_k: int) -> pa.Array:
     """The union of each group of sketches, of at most 2^lg_k hashes; NULLs count as empty."""
-    return column(*_merge(blobs(sketches), starts, lg_k))
+    return column(*_merge(_checked(sketches), starts, lg_k))
 
 
 def combined(left: pa.Array, right: pa.Array, operation: int, lg_k: int = WIDEST) -> pa.Array:
     """Row by row the union, intersection or difference of two sketches; NULLs count as empty."""
-    return column(*_combined(blobs(left), blobs(right), operation, lg_k))
+    return column(*_combined(_checked(left), _checked(right), operation, lg_k))
 
 
 def estimates(sketches: pa.Array) -> Float64Array:
     """The number of distinct values; NaN for NULL."""
-    return _estimates(blobs(sketches))
+    return _estimates(_checked(sketches))
 
 
 def first_bad(sketches: pa.Array) -> int:
-    """The first value that is not NULL and not a sketch of this format either; -1 if all are.
-
-    Kernels do not check what they read: bytes that came from outside go through here first.
-    """
+    """The first value that is not NULL and not a sketch of this format either; -1 if all are."""
     return _first_bad(blobs(sketches))
+
+
+def _checked(sketches: pa.Array) -> Blobs:
+    """The bytes of sketches, which kernels read without looking."""
+    bad = first_bad(sketches)
+    if bad >= 0:
+        raise malformed("a theta sketch", sketches[bad].as_py())
+    return blobs(sketches)
 
 
 @kernel
