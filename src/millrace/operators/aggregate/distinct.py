@@ -11,14 +11,15 @@ import pyarrow as pa
 from millrace.arrays import Int64Array, UInt64Array
 from millrace.jit import kernel
 from millrace.keygroups.hashing import fingerprints
+from millrace.keygroups.scheme import UNSALTED
 
 _FEW = 12
 """A list up to this length is compared value by value; a longer one gets a hash table."""
 
 
 def words(values: pa.Array) -> tuple[UInt64Array, UInt64Array]:
-    """128 bits for each value."""
-    return fingerprints([values])
+    """128 bits for each value, the same in every location."""
+    return fingerprints([values], UNSALTED)
 
 
 @kernel

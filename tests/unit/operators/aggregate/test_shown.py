@@ -17,6 +17,7 @@ import millrace as mr
 from millrace.errors import NotASketchError
 from millrace.ids import OperatorName
 from millrace.keygroups.hashing import fingerprints
+from millrace.keygroups.scheme import Scheme
 from millrace.operators.aggregate.layout import LAYOUTS
 from millrace.operators.aggregate.operator import AggregateOperator
 from millrace.operators.aggregate.reducers import FINDERS, resolve
@@ -48,7 +49,7 @@ SHOWN = {
 }
 
 
-def rows(aggregates: list[AggregateSpec], given: dict[str, list[Any]]) -> Input:
+def rows(aggregates: list[AggregateSpec], given: dict[str, list[Any]], scheme: Scheme) -> Input:
     keys = [key for key, parts in given.items() for _ in parts]
     values = [part for parts in given.values() for part in parts]
     partials = []
@@ -61,7 +62,7 @@ def rows(aggregates: list[AggregateSpec], given: dict[str, list[Any]]) -> Input:
         )
     part = np.array([n for parts in given.values() for n in range(len(parts))], np.int32)
     column = pa.array(keys)
-    return Input(*fingerprints([column]), (column,), part, tuple(partials))
+    return Input(*fingerprints([column], scheme), (column,), part, tuple(partials))
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def location(tmp_path: Path) -> str:
     running = Epochs(str(tmp_path / "location"), operator, 4)
     for shards, given in zip((1, 3), GIVEN, strict=True):
         running.shards = shards
-        running.epoch(rows(aggregates, given))
+        running.epoch(rows(aggregates, given, running.journal.identity.scheme))
     return str(tmp_path / "location")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +10,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from millrace.errors import UnhashableKeyError
-from millrace.keygroups.fingerprint import check_hashable, leaves
 from millrace.operators.aggregate.distinct import words
 from millrace.operators.aggregate.reducers.base import Combined, Finder, Found, Reducer, wrong_type
+from millrace.operators.aggregate.reducers.order import is_orderable
 from millrace.operators.lists import list_parts, make_lists
 
 
@@ -89,14 +88,20 @@ def _comparing(function: str, name: str, data_type: T.DataType) -> Found:
 
 def check_comparable(function: str, name: str, data_type: T.DataType) -> None:
     """Raise unless a shard can tell which values of a type are equal."""
-    try:
-        check_hashable(name, data_type)
-    except UnhashableKeyError as error:
-        wanted = "types that can be keys, without maps and variants"
-        raise wrong_type(function, name, data_type, wanted) from error
-    for _, part in leaves(name, data_type):
-        if isinstance(part, T.StringType) and not part.isUTF8BinaryCollation():
-            raise wrong_type(function, name, data_type, "strings without a collation")
+    if not all(map(is_orderable, _leaves(data_type))):
+        wanted = "types that can be keys, without maps and strings with a collation"
+        raise wrong_type(function, name, data_type, wanted)
+
+
+def _leaves(data_type: T.DataType) -> Iterator[T.DataType]:
+    """The parts of a type that are neither structs nor arrays."""
+    if isinstance(data_type, T.StructType):
+        for field in data_type.fields:
+            yield from _leaves(field.dataType)
+    elif isinstance(data_type, T.ArrayType):
+        yield from _leaves(data_type.elementType)
+    else:
+        yield data_type
 
 
 FINDERS: dict[str, Finder] = {"collect_list": _any, **dict.fromkeys(_COMPARING, _comparing)}

@@ -160,7 +160,8 @@ def pair(column: Column, data_type: T.DataType) -> tuple[Column, Column]:
     return column.getField(first), column.getField(second)
 
 
-def _is_orderable(data_type: T.DataType) -> bool:
+def is_orderable(data_type: T.DataType) -> bool:
+    """Whether shards know the order of a type's values."""
     collated = isinstance(data_type, T.StringType) and not data_type.isUTF8BinaryCollation()
     return isinstance(data_type, _EXTREME_TYPES) and not collated
 
@@ -169,7 +170,7 @@ _ORDERABLE = "numbers, strings, binaries, dates and times"
 
 
 def _extreme(function: str, name: str, data_type: T.DataType) -> Found:
-    if not _is_orderable(data_type):
+    if not is_orderable(data_type):
         raise wrong_type(function, name, data_type, _ORDERABLE)
     return Extreme, {"largest": function == "max"}
 
@@ -181,7 +182,7 @@ def _first_last(function: str, name: str, data_type: T.DataType) -> Found:
 def _by(function: str, name: str, data_type: T.DataType) -> Found:
     assert isinstance(data_type, T.StructType)
     by = data_type[1].dataType
-    if not _is_orderable(by):
+    if not is_orderable(by):
         raise wrong_type(function, name, by, f"{_ORDERABLE} to order by")
     return (MaxBy if function == "max_by" else MinBy), {}
 

@@ -1,7 +1,7 @@
 """Sketches: Spark's JVM builds one per key and input partition, a shard merges their bytes.
 
 Spark has the sketches of Apache DataSketches for integers, strings and binaries. Values of other
-types are sketched by 64 bits of their fingerprint.
+types are sketched by Spark's `xxhash64` of them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from millrace.errors import UnhashableKeyError
-from millrace.keygroups.fingerprint import check_hashable, fingerprint
 from millrace.operators.aggregate.reducers.base import (
     Combined,
     Finder,
@@ -23,6 +21,7 @@ from millrace.operators.aggregate.reducers.base import (
     check_numbers,
     wrong_type,
 )
+from millrace.operators.aggregate.reducers.order import is_orderable
 from millrace.operators.aggregate.sketches import frequent
 
 
@@ -88,8 +87,8 @@ def sketched(column: Column, data_type: T.DataType) -> Column:
     plain = isinstance(data_type, T.StringType) and data_type.isUTF8BinaryCollation()
     if plain or isinstance(data_type, T.BinaryType):
         return column
-    hi, _ = fingerprint([(column, data_type)])
-    return F.when(column.isNotNull(), hi)
+    # Of NULL, this hash is not NULL. It takes -0.0 for 0.0, and every NaN for the same.
+    return F.when(column.isNotNull(), F.xxhash64(column))
 
 
 def _item(column: Column, data_type: T.DataType) -> Column:
@@ -110,11 +109,10 @@ _DISTINCT: dict[str, type[Reducer]] = {
 
 
 def _distinct(function: str, name: str, data_type: T.DataType) -> Found:
-    try:
-        check_hashable(name, data_type)
-    except UnhashableKeyError as error:
-        wanted = "types that can be keys, without maps and variants"
-        raise wrong_type(function, name, data_type, wanted) from error
+    if not is_orderable(data_type):
+        # Spark's hash skips NULLs inside structs and arrays, and does not know collations.
+        wanted = "numbers, booleans, strings without a collation, binaries, dates and times"
+        raise wrong_type(function, name, data_type, wanted)
     return _DISTINCT[function], {}
 
 
