@@ -34,6 +34,10 @@ class UnsupportedTypeError(UsageError):
     """A column's type cannot be kept in state, or cannot be aggregated this way."""
 
 
+class AggregateParameterError(UsageError):
+    """A parameter of an aggregate function is out of its range."""
+
+
 class DuplicateNameError(UsageError):
     """Two operators, or two columns of one operator, have the same name."""
 
@@ -52,6 +56,10 @@ class SinkError(UsageError):
 
 class SqlError(UsageError):
     """A query that DuckDB cannot run, or that names what is not there."""
+
+
+class NotASketchError(SqlError):
+    """A function for sketches was given other bytes."""
 
 
 class ReadOnlyError(SqlError):

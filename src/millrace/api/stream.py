@@ -276,14 +276,12 @@ class KeyedStream:
         where = f"{aggregate.function}() for {name!r}"
         if aggregate.column is None:
             return F.lit(1), T.IntegerType()
-        if isinstance(aggregate.column, str):
-            return _column(aggregate.column), _data_type(sample, aggregate.column, where)
-        try:
-            return aggregate.column, sample.select(aggregate.column).schema[0].dataType
-        except AnalysisException as error:
-            raise UnknownColumnError(
-                f"{where}: Spark cannot resolve {aggregate.column}: {str(error).splitlines()[0]}"
-            ) from error
+        first, first_type = _resolved(sample, aggregate.column, where)
+        if aggregate.second is None:
+            return first, first_type
+        second, second_type = _resolved(sample, aggregate.second, where)
+        both = F.struct(first.alias("first"), second.alias("second"))
+        return both, T.StructType().add("first", first_type).add("second", second_type)
 
     def _check_name(self, name: str) -> OperatorName:
         if not _NAME.fullmatch(str(name)):
@@ -441,6 +439,20 @@ def _batch_schema(df: object) -> T.StructType:
 
 def _column(name: str) -> SparkColumn:
     return F.col(f"`{name.replace('`', '``')}`") if "." in name or "`" in name else F.col(name)
+
+
+def _resolved(
+    sample: DataFrame, column: str | SparkColumn, where: str
+) -> tuple[SparkColumn, T.DataType]:
+    """An input of an aggregate, and its type."""
+    if isinstance(column, str):
+        return _column(column), _data_type(sample, column, where)
+    try:
+        return column, sample.select(column).schema[0].dataType
+    except AnalysisException as error:
+        raise UnknownColumnError(
+            f"{where}: Spark cannot resolve {column}: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def _data_type(df: DataFrame, name: str, where: str) -> T.DataType:

@@ -7,11 +7,19 @@ they are used, with errors of their own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from millrace import fields
 from millrace.errors import MalformedError
 from millrace.fields import Fields
+from millrace.operators.aggregate.limits import (
+    ACCURACY,
+    LG_K_HLL,
+    LG_K_THETA,
+    MOST_HITTERS,
+    MOST_TRACKED,
+)
 from millrace.operators.aggregate.spec import KIND as AGGREGATE
 from millrace.operators.process.layout import (
     EVENT_TIME,
@@ -26,6 +34,34 @@ TYPES_OF: dict[str, int] = {
     **dict.fromkeys(("map", "broadcast"), 2),
 }
 """How many types a kind of state has."""
+
+
+def _flag(value: Any, what: str) -> None:
+    if type(value) is not bool:
+        raise MalformedError(f"{what} is neither true nor false")
+
+
+def _within(low: int, high: int) -> Callable[[Any, str], object]:
+    return lambda value, what: fields.integer(value, what, low, high)
+
+
+def _ranks(value: Any, what: str) -> None:
+    for rank in fields.items(value, what):
+        if not 0 <= fields.number(rank, what) <= 1:
+            raise MalformedError(f"{what} has a rank that is not between 0 and 1")
+
+
+OPTIONS: dict[str, dict[str, Callable[[Any, str], object]]] = {
+    **{name: {"ignore_nulls": _flag} for name in ("first", "last")},
+    **{name: {"sample": _flag} for name in ("variance", "stddev", "covar")},
+    "approx_distinct": {"lg_k": _within(*LG_K_HLL)},
+    "distinct_sketch": {"lg_k": _within(*LG_K_THETA)},
+    "quantile": {"ranks": _ranks, "single": _flag, "accuracy": _within(*ACCURACY)},
+    "heavy_hitters": {"k": _within(1, MOST_HITTERS), "track": _within(1, MOST_TRACKED)},
+}
+"""What the options of aggregate functions must be."""
+OF_TWO = frozenset(("max_by", "min_by", "covar", "corr"))
+"""Functions of two columns: their input is a struct of both."""
 MOST_DEPTH = 100
 """Of types within types."""
 
@@ -60,10 +96,15 @@ def _name(of: Fields) -> str:
 def _aggregate(aggregate: Fields) -> str:
     function, options = aggregate.text("function"), aggregate.members("options")
     _check_type(aggregate["type"])
-    needed = {"first": "ignore_nulls", "last": "ignore_nulls"}
-    needed |= {"variance": "sample", "stddev": "sample"}
-    if function in needed and type(options.get(needed[function])) is not bool:
-        raise MalformedError(f"an aggregate {function!r} lacks its option {needed[function]!r}")
+    for name, check in OPTIONS.get(function, {}).items():
+        if name not in options:
+            raise MalformedError(f"an aggregate {function!r} lacks its option {name!r}")
+        check(options[name], f"the option {name!r} of {function!r}")
+    if function in OF_TWO:
+        of = Fields(aggregate["type"], f"the type of {function!r}")
+        if of.text("type") != "struct":
+            raise MalformedError(f"an aggregate {function!r} is not of two columns")
+        of.items("fields", 2)
     return _name(aggregate)
 
 

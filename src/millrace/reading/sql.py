@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from millrace.errors import MillraceError, ReadOnlyError, SqlError
 from millrace.operators.operator import MAIN
-from millrace.reading import metadata, results
+from millrace.reading import metadata, results, sketch_functions
 from millrace.reading.dataset import StateDataset
 from millrace.reading.metadata import MetadataDataset, quoted, sql_names
 from millrace.reading.snapshot import Snapshot
@@ -71,11 +71,15 @@ class SqlConnection:
         # It would be in the middle of what a program or a command prints.
         run("SET enable_progress_bar = false")
         run(f"CREATE SCHEMA {BY_GROUP}")
+        sketch_functions.register(self._connection, self._failed)
         for (operator, state), name in sql_names(self._snapshot).items():
             self._define_table(operator, state, name)
         for name, (schema, rows) in metadata.VIEWS.items():
             self._connection.register(name, MetadataDataset(self._snapshot, schema, rows))
         run("SET lock_configuration = true")
+
+    def _failed(self, error: MillraceError) -> None:
+        self._snapshot.failure = error
 
     def _define_table(self, operator: str, state: str, name: str) -> None:
         def table() -> StateTable:

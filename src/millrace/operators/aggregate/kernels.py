@@ -2,7 +2,8 @@
 
 Incoming rows are sorted by key. Key `g` has the rows `starts[g]` to `starts[g + 1]`, and its
 current state is at position `g` of the current arrays. Kernels that choose among values return, per
-key, the position of the winner in current + incoming laid end to end, or `NONE`.
+key, the position of the winner in current + incoming laid end to end, or `NONE`. Of equal values it
+is the first, or the last.
 """
 
 from __future__ import annotations
@@ -142,6 +143,7 @@ def best_int64(
     rows: Nullable,
     starts: Int64Array,
     largest: bool,
+    last: bool = False,
 ) -> Int64Array:
     now, now_valid = current
     new, new_valid = rows
@@ -155,6 +157,7 @@ def best_int64(
         for i in range(starts[g], starts[g + 1]):
             if new_valid[i]:
                 better = new[i] > best if largest else new[i] < best
+                better = better or (last and new[i] == best)
                 if winner[g] < 0 or better:
                     best = new[i]
                     winner[g] = n + i
@@ -167,6 +170,7 @@ def best_decimal(
     rows: Nullable,
     starts: Int64Array,
     largest: bool,
+    last: bool = False,
 ) -> Int64Array:
     now, now_valid = current
     new, new_valid = rows
@@ -185,7 +189,9 @@ def best_decimal(
                 new_high = np.int64(new[2 * i + 1])
                 greater = new_high > high or (new_high == high and new_low > low)
                 smaller = new_high < high or (new_high == high and new_low < low)
-                if winner[g] < 0 or (greater if largest else smaller):
+                better = greater if largest else smaller
+                better = better or (last and not greater and not smaller)
+                if winner[g] < 0 or better:
                     low = new_low
                     high = new_high
                     winner[g] = n + i
@@ -210,7 +216,9 @@ def _compare(offsets: Int32Array, data: UInt8Array, a: int, b: int) -> int:
 
 
 @kernel
-def best_bytes(both: Bytes, valid: BoolArray, starts: Int64Array, largest: bool) -> Int64Array:
+def best_bytes(
+    both: Bytes, valid: BoolArray, starts: Int64Array, largest: bool, last: bool = False
+) -> Int64Array:
     """`both` and `valid` are of current + incoming laid end to end."""
     offsets, data = both
     n = len(starts) - 1
@@ -223,7 +231,7 @@ def best_bytes(both: Bytes, valid: BoolArray, starts: Int64Array, largest: bool)
                     best = n + i
                 else:
                     order = _compare(offsets, data, n + i, best)
-                    if (order > 0) if largest else (order < 0):
+                    if ((order > 0) if largest else (order < 0)) or (last and order == 0):
                         best = n + i
         winner[g] = best
     return winner
@@ -235,7 +243,7 @@ def first_or_last(
     rows_set: BoolArray,
     part: Int64Array,
     starts: Int64Array,
-    last: bool,
+    last: bool = False,
 ) -> Int64Array:
     """Among an epoch's rows of a key, the input partition decides: lowest first, highest last."""
     n = len(starts) - 1

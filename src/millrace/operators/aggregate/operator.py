@@ -89,7 +89,7 @@ class AggregateOperator:
     @property
     def needs_order(self) -> bool:
         """Whether rows of different input partitions must be kept apart."""
-        return any(a.function in ("first", "last") for a in self.aggregates)
+        return any(reducer.ordered for reducer in self._reducers)
 
     def spec(self) -> dict[str, Any]:
         return spec.to_json(self.keys, self.aggregates)

@@ -10,8 +10,10 @@ import hashlib
 import math
 import statistics
 import tempfile
+from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 from unittest.mock import patch
 
@@ -22,9 +24,16 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T
 from tests.epochs import Epochs
 from tests.unit.operators.aggregate.folding import (
+    BITS,
+    best_pair,
+    central,
+    co_moments,
+    distinct,
     partial_rows,
+    partial_types,
     precise_sum,
     results,
+    same,
     spark_order,
     wrapped,
 )
@@ -36,6 +45,7 @@ from millrace.ids import OperatorName, Shard
 from millrace.log.segment import HI, LO, encoding
 from millrace.operators.aggregate.operator import AggregateOperator
 from millrace.operators.aggregate.reducers import resolve
+from millrace.operators.aggregate.sketches import theta
 from millrace.operators.aggregate.spec import AggregateSpec
 from millrace.operators.operator import Column
 from millrace.state import merging
@@ -45,15 +55,24 @@ from millrace.state.replica import Replica
 KEY_GROUPS = 8
 MONEY = T.DecimalType(12, 2)
 
+PAIR = T.StructType().add("first", T.DoubleType()).add("second", T.DoubleType())
+EIGHTHS = st.integers(-1000, 1000).map(lambda n: n / 8)
+
 # Two key columns with NULLs, and one value column of each kind. A row is a tuple in this order.
 KEYS = [Column("name", T.StringType()), Column("code", T.IntegerType())]
 COLUMNS: dict[str, tuple[T.DataType, st.SearchStrategy[Any]]] = {
     "i": (T.LongType(), st.integers(-(2**63), 2**63 - 1)),
-    "d": (T.DoubleType(), st.integers(-1000, 1000).map(lambda n: n / 8)),
+    "d": (T.DoubleType(), EIGHTHS),
     "f": (T.DoubleType(), st.floats()),
     "m": (MONEY, st.integers(-(10**12) + 1, 10**12 - 1).map(lambda n: Decimal(n).scaleb(-2))),
     "s": (T.StringType(), st.text(max_size=4)),
     "a": (T.ArrayType(T.StringType()), st.lists(st.none() | st.text(max_size=2), max_size=2)),
+    "b": (T.BooleanType(), st.booleans()),
+    "w": (T.IntegerType(), st.integers(-5, 5)),
+    "p": (
+        PAIR,
+        st.fixed_dictionaries({"first": st.none() | EIGHTHS, "second": st.none() | EIGHTHS}),
+    ),
 }
 NAMES = list(COLUMNS)
 
@@ -71,6 +90,23 @@ FUNCTIONS: list[tuple[str, str, dict[str, Any]]] = [
         for column in ("i", "s", "a")
         for ignore in (True, False)
     ),
+    ("bool_and", "b", {}),
+    ("bool_or", "b", {}),
+    *((function, column, {}) for function in BITS for column in ("i", "w")),
+    *((function, "p", {}) for function in ("max_by", "min_by", "corr")),
+    *(("covar", "p", {"sample": sample}) for sample in (True, False)),
+    *((function, "d", {}) for function in ("skewness", "kurtosis")),
+    *(
+        (function, column, {})
+        for function in ("collect_list", "collect_set", "count_distinct", "mode")
+        for column in ("f", "m", "s", "a", "w")
+    ),
+    ("approx_distinct", "w", {"lg_k": 8}),
+    ("distinct_sketch", "s", {"lg_k": 6}),
+    ("quantile", "d", {"ranks": [0.5], "single": True, "accuracy": 200}),
+    ("quantile", "d", {"ranks": [0.0, 0.25, 1.0], "single": False, "accuracy": 200}),
+    ("heavy_hitters", "w", {"k": 3, "track": 11}),
+    ("heavy_hitters", "s", {"k": 100, "track": 100}),
 ]
 
 KEY = st.tuples(
@@ -118,11 +154,10 @@ def partial_table(operator: AggregateOperator, partitions: list[list[Any]]) -> p
             for i, (spec, reducer) in enumerate(zip(operator.aggregates, reducers, strict=True)):
                 column = [values[NAMES.index(spec.of)] for values in grouped]
                 partials = partial_rows(reducer, spec.function, column)
+                kinds = partial_types(reducer, spec.function)
                 for j, value in enumerate(partials):
                     name = wire.partial(i, j)
-                    row[name] = value
-                    second = isinstance(spec.type, T.DecimalType) and j == 1
-                    schema[name] = pa.int64() if second else reducer.fields[j].type
+                    row[name], schema[name] = value, kinds[j]
             rows.append(row)
     return pa.Table.from_pylist(rows, pa.schema(list(schema.items())))
 
@@ -133,11 +168,45 @@ def expected_value(spec: AggregateSpec, values: list[Any]) -> Any:
     options = dict(spec.options)
     if spec.function == "count":
         return len(known)
+    if spec.function == "collect_list":
+        return known
+    if spec.function in ("collect_set", "count_distinct", "approx_distinct", "distinct_sketch"):
+        found = distinct(known)
+        if spec.function == "distinct_sketch":
+            # The library takes no empty strings.
+            found = [value for value in found if value]
+        return found if spec.function == "collect_set" else len(found)
+    if spec.function == "heavy_hitters":
+        # Few enough values for all counts to be exact.
+        counts = sorted(Counter(known).items(), key=lambda pair: (-pair[1], spark_order(pair[0])))
+        return [{"item": item, "count": count} for item, count in counts[: options["k"]]]
+    if spec.function in ("max_by", "min_by"):
+        best = best_pair(spec.function, known)
+        return best and best["first"]
+    if spec.function in ("covar", "corr"):
+        return expected_pairs(spec, known)
     if spec.function in ("first", "last"):
         candidates = known if options["ignore_nulls"] else values
         return candidates[-1 if spec.function == "last" else 0] if candidates else None
     if not known:
         return None
+    if spec.function == "mode":
+        counts = Counter(map(same, known))
+        return next(v for v in known if counts[same(v)] == max(counts.values()))
+    if spec.function in BITS:
+        return reduce(BITS[spec.function], known)
+    if spec.function in ("bool_and", "bool_or"):
+        return all(known) if spec.function == "bool_and" else any(known)
+    if spec.function == "quantile":
+        ordered = sorted(known)
+        places = [max(math.ceil(rank * len(ordered)) - 1, 0) for rank in options["ranks"]]
+        found = [ordered[place] for place in places]
+        return found[0] if options["single"] else found
+    if spec.function in ("skewness", "kurtosis"):
+        n, _, m2, m3, m4 = central(known)
+        if m2 == 0:
+            return None
+        return math.sqrt(n) * m3 / m2**1.5 if spec.function == "skewness" else n * m4 / m2**2 - 3
     if spec.function in ("min", "max"):
         return (max if spec.function == "max" else min)(known, key=spark_order)
     if spec.function == "sum":
@@ -158,9 +227,23 @@ def expected_value(spec: AggregateSpec, values: list[Any]) -> Any:
     return math.sqrt(exact_variance) if spec.function == "stddev" else float(exact_variance)
 
 
+def expected_pairs(spec: AggregateSpec, pairs: list[Any]) -> Any:
+    n, _, _, co, x2, y2 = co_moments(pairs)
+    if spec.function == "corr":
+        return co / math.sqrt(x2) / math.sqrt(y2) if n > 1 and x2 and y2 else None
+    degrees = n - 1 if dict(spec.options)["sample"] else n
+    return co / degrees if n and degrees else None
+
+
 def equal(spec: AggregateSpec, got: Any, expected: Any) -> bool:
     if got is None or expected is None:
         return got is expected
+    if spec.function == "distinct_sketch":
+        return bool(theta.estimates(pa.array([got]))[0] == expected)
+    if spec.function in ("collect_list", "collect_set"):
+        return list(map(repr, map(same, got))) == list(map(repr, map(same, expected)))
+    if spec.function in ("skewness", "kurtosis", "covar", "corr"):
+        return math.isclose(got, expected, rel_tol=1e-6, abs_tol=1e-6)
     if spec.function in ("variance", "stddev"):
         return math.isclose(got, expected, rel_tol=1e-9, abs_tol=1e-9)
     if isinstance(expected, float) and math.isnan(expected):

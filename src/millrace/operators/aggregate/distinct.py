@@ -1,0 +1,70 @@
+"""Which values of a list are equal: found by fingerprint, for the lists of all keys at once.
+
+Equal means what it means for keys: 0.0 is -0.0, and NaN is NaN.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.arrays import Int64Array, UInt64Array
+from millrace.jit import kernel
+from millrace.keygroups.hashing import fingerprints
+from millrace.keygroups.scheme import UNSALTED
+
+_FEW = 12
+"""A list up to this length is compared value by value; a longer one gets a hash table."""
+
+
+def words(values: pa.Array) -> tuple[UInt64Array, UInt64Array]:
+    """128 bits for each value, the same in every location."""
+    return fingerprints([values], UNSALTED)
+
+
+@kernel
+def first_equal(cuts: Int64Array, hi: UInt64Array, lo: UInt64Array) -> Int64Array:
+    """For each value the position of the first that equals it in its list.
+
+    List `g` has the values `cuts[g]` to `cuts[g + 1]`.
+    """
+    out = np.empty(len(hi), np.int64)
+    table = np.empty(64, np.int64)
+    for g in range(len(cuts) - 1):
+        first, last = cuts[g], cuts[g + 1]
+        if last - first <= _FEW:
+            for i in range(first, last):
+                found = i
+                for j in range(first, i):
+                    if hi[j] == hi[i] and lo[j] == lo[i]:
+                        found = j
+                        break
+                out[i] = found
+            continue
+        size = 64
+        while size < 2 * (last - first):
+            size *= 2
+        if size > len(table):
+            table = np.empty(size, np.int64)
+        table[:size] = -1
+        mask = np.uint64(size - 1)
+        for i in range(first, last):
+            slot = lo[i] & mask
+            while table[slot] >= 0:
+                j = table[slot]
+                if hi[j] == hi[i] and lo[j] == lo[i]:
+                    break
+                slot = (slot + np.uint64(1)) & mask
+            if table[slot] < 0:
+                table[slot] = i
+            out[i] = table[slot]
+    return out
+
+
+@kernel
+def summed(first: Int64Array, counts: Int64Array) -> Int64Array:
+    """Counts of equal values, added up where the first of them is; 0 elsewhere."""
+    out = np.zeros(len(counts), np.int64)
+    for i in range(len(counts)):
+        out[first[i]] += counts[i]
+    return out

@@ -1,0 +1,1 @@
+"""The layouts of aggregates, by family."""

@@ -1,0 +1,1 @@
+"""Sketches in the binary formats of Apache DataSketches, a whole column at a time."""
