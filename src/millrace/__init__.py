@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from millrace import testing
     from millrace.api.query import Query
     from millrace.api.spark_processors import transform_with_state, transform_with_state_in_pandas
-    from millrace.api.stream import KeyedStream, Stream, StreamWriter, stream
+    from millrace.api.stream import KeyedStream, Stream, StreamWriter, WindowedStream, stream
     from millrace.errors import MillraceError
     from millrace.interchange.spark_checkpoint import import_spark
     from millrace.interchange.transfer import export, import_state
@@ -75,7 +75,7 @@ else:
     _MODULES = {
         "api.query": "Query",
         "api.spark_processors": "transform_with_state transform_with_state_in_pandas",
-        "api.stream": "KeyedStream Stream StreamWriter stream",
+        "api.stream": "KeyedStream Stream StreamWriter WindowedStream stream",
         "errors": "MillraceError",
         "interchange.transfer": "export import_state",
         "interchange.spark_checkpoint": "import_spark",
@@ -143,6 +143,7 @@ __all__ = [
     "TaskState",
     "Timer",
     "Value",
+    "WindowedStream",
     "__version__",
     "approx_distinct",
     "avg",

@@ -46,6 +46,14 @@ class InvalidNameError(UsageError):
     """A name that would not be safe as part of a path, or is reserved."""
 
 
+class EventTimeError(UsageError):
+    """An event time that is missing, of the wrong type, or no longer there."""
+
+
+class WindowError(UsageError):
+    """A window that cannot be: its size, slide or offset."""
+
+
 class NotStreamingError(UsageError):
     """A batch DataFrame was given where a streaming one is needed."""
 

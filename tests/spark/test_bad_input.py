@@ -92,7 +92,11 @@ PROGRAMS: dict[str, tuple[type[Exception], Attempt, str]] = {
         "use letters, digits",
     ),
     "no key": (errors.UsageError, lambda s: s.key_by(), "at least one column"),
-    "key is not a name": (errors.UsageError, lambda s: s.key_by(3), "Compute the key as a column"),
+    "key is not a name": (
+        errors.UsageError,
+        lambda s: s.key_by(3),
+        "takes the names of columns and Spark Columns, not 3",
+    ),
     "no aggregate": (errors.UsageError, lambda s: s.key_by("k").aggregate(), "n=mr.count()"),
     "not an aggregate": (
         errors.UsageError,
@@ -160,6 +164,106 @@ def test_wrong_options_are_refused_and_write_nothing(
         with pytest.raises(errors.UsageError, match=re.escape(words)):
             sinked.start(str(tmp_path / "l"), **options)  # type: ignore[arg-type]
     assert not (tmp_path / "l").exists()
+
+
+Windowing = Callable[[mr.Stream], Any]
+
+WINDOWS: dict[str, tuple[type[Exception], Windowing, str]] = {
+    "without event time": (
+        errors.EventTimeError,
+        lambda s: s.key_by("k").aggregate(n=mr.count()).key_by("k").window("1 minute"),
+        "this stream has none. Give it one",
+    ),
+    "behind an update": (
+        errors.EventTimeError,
+        lambda s: (
+            s.key_by("k")
+            .window("1 minute")
+            .aggregate(n=mr.count(), emit="update")
+            .key_by("k")
+            .window("1 hour")
+        ),
+        "a window with emit='final'",
+    ),
+    "a dropped event time": (
+        errors.EventTimeError,
+        lambda s: s.transform(lambda df: df.drop("t")).key_by("k").window("1 minute"),
+        "the event time 't', which transform() has dropped",
+    ),
+    "a dropped window": (
+        errors.EventTimeError,
+        lambda s: (
+            s.key_by("k")
+            .window("1 minute")
+            .aggregate(n=mr.count())
+            .transform(lambda df: df.drop("window"))
+            .key_by("k")
+            .window("1 hour")
+        ),
+        "the event time 'window', which transform() has dropped",
+    ),
+    "another type": (
+        errors.EventTimeError,
+        lambda s: (
+            s.transform(lambda df: df.withColumn("t", F.lit("x"))).key_by("k").window("1 minute")
+        ),
+        "transform() has made a string",
+    ),
+    "slide longer than size": (
+        errors.WindowError,
+        lambda s: s.key_by("k").window("1 minute", slide="2 minutes"),
+        "the slide, 2 minutes, is longer than the window, 1 minute",
+    ),
+    "too many panes": (
+        errors.WindowError,
+        lambda s: s.key_by("k").window("1 day", slide="7 milliseconds"),
+        "Choose a longer slide that divides the size",
+    ),
+    "offset beyond the slide": (
+        errors.WindowError,
+        lambda s: s.key_by("k").window("1 minute", offset="-1 minute"),
+        "is not shorter than the slide",
+    ),
+    "no length": (errors.WindowError, lambda s: s.key_by("k").window("0 seconds"), "than zero"),
+    "negative": (errors.WindowError, lambda s: s.key_by("k").window("-5 minutes"), "-5 minutes"),
+    "no duration": (errors.WindowError, lambda s: s.key_by("k").window("soon"), "'30 days'"),
+    "a number": (errors.WindowError, lambda s: s.key_by("k").window(60), "such as '10 minutes'"),
+    "months": (errors.WindowError, lambda s: s.key_by("k").window("1 month"), "differ in length"),
+    "unknown emit": (
+        errors.UsageError,
+        lambda s: s.key_by("k").window("1 minute").aggregate(n=mr.count(), emit="append"),
+        "use 'final', 'update', or 'early=10 seconds'",
+    ),
+    "early without a time": (
+        errors.UsageError,
+        lambda s: s.key_by("k").window("1 minute").aggregate(n=mr.count(), emit="early"),
+        "emit='early'",
+    ),
+    "an aggregate called window": (
+        errors.DuplicateNameError,
+        lambda s: s.key_by("k").window("1 minute").aggregate(window=mr.count()),
+        "two columns called 'window'",
+    ),
+    "a key that is no column": (
+        errors.UnknownColumnError,
+        lambda s: s.key_by(F.lower("nope")),
+        "key_by(): Spark cannot resolve",
+    ),
+    "a key that is nothing": (errors.UsageError, lambda s: s.key_by(7), "not 7"),
+}
+
+
+def test_windows_that_cannot_be_are_refused(spark: SparkSession, folder: support.Folder) -> None:
+    stream = mr.stream(folder.stream(spark), event_time="t", watermark="1 minute")
+    for name, (error, attempt, words) in WINDOWS.items():
+        with pytest.raises(error, match=re.escape(words)) as caught:
+            attempt(stream)
+        assert type(caught.value) is error, name
+    with pytest.raises(errors.EventTimeError, match="is of type int, and an event time"):
+        mr.stream(folder.stream(spark), event_time="v", watermark="1 minute")
+    for late in ("soon", "-1 minute"):
+        with pytest.raises(errors.EventTimeError, match="Say how late rows may be"):
+            mr.stream(folder.stream(spark), event_time="t", watermark=late)
 
 
 def test_a_wrong_location_is_refused(

@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from millrace.api.stream import Stream, _column, stream
+from millrace.api.columns import named
+from millrace.api.stream import Stream, stream
 from millrace.errors import MillraceError, UnknownColumnError, UsageError
 from millrace.operators.operator import Column
 from millrace.operators.process.keyed import Schemas
@@ -112,14 +113,14 @@ def _transform(
     event_time, event = (None, None) if late_column is None else late_column
     schemas = Schemas(keys, fields, schema, event_time, initial_fields)
     operator = SparkProcessorOperator(operator_name, schemas, program)
-    key_columns = [(_column(k.name), k.type) for k in keys]
-    field_columns = [(_column(f.name), f.type) for f in fields]
+    key_columns = [(named(k.name), k.type) for k in keys]
+    field_columns = [(named(f.name), f.type) for f in fields]
     columns = StreamColumns(key_columns, field_columns, event)
     exchange = RowExchange(columns)
     first = None
     if initial_df is not None:
-        given = [(_column(f.name), f) for f in initial_fields]
-        initial_rows = InitialRows(initial_df, [_column(n) for n in initial_names], given)
+        given = [(named(f.name), f) for f in initial_fields]
+        initial_rows = InitialRows(initial_df, [named(n) for n in initial_names], given)
         first = InitialExchange(columns, initial_rows)
     step = OperatorStep(operator, exchange, operator.code(), first)
     return Stream(df, schema, (step,), call.event_time_column or None)
@@ -222,7 +223,7 @@ def _event_time(schema: T.StructType) -> tuple[str, Any] | None:
     """The column with a watermark: its name, and the time to compare."""
     for field in schema.fields:
         if _WATERMARK in (field.metadata or {}):
-            column = _column(field.name)
+            column = named(field.name)
             is_window = isinstance(field.dataType, T.StructType)
             return field.name, column.getField("end") if is_window else column
     return None

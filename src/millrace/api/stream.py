@@ -7,16 +7,24 @@ names are resolved against the streaming DataFrame's schema.
 from __future__ import annotations
 
 import copy
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from millrace.api.columns import data_type, is_ansi, named, resolve, resolve_aggregates
+from millrace.api.event_time import (
+    Duration,
+    check_event_time,
+    event_time_of,
+    make_windows,
+    parse_emission,
+    with_watermark,
+)
 from millrace.api.query import Query
 from millrace.api.starting import parse_bytes, start_query
 from millrace.ddl import parse_schema
@@ -25,7 +33,6 @@ from millrace.errors import (
     InitialStateError,
     InvalidNameError,
     NotStreamingError,
-    UnknownColumnError,
     UnknownOutputError,
     UsageError,
 )
@@ -33,7 +40,6 @@ from millrace.ids import OperatorName
 from millrace.keygroups import DEFAULT_KEY_GROUPS
 from millrace.operators.aggregate.functions import Aggregate
 from millrace.operators.aggregate.operator import AggregateOperator
-from millrace.operators.aggregate.spec import AggregateSpec
 from millrace.operators.operator import Column, Operator
 from millrace.operators.process.factory import make_operator
 from millrace.operators.process.keyed import Schemas
@@ -41,9 +47,20 @@ from millrace.operators.process.outputs import LATE
 from millrace.operators.process.processor import Processor
 from millrace.operators.process.shared.states import broadcasts
 from millrace.operators.process.whole_batch import BatchProcessor
+from millrace.operators.window.layout import WINDOW
+from millrace.operators.window.operator import WindowOperator
+from millrace.operators.window.panes import Windows
+from millrace.operators.window.spec import WindowDefinition
+from millrace.operators.window.spec import columns as columns_of
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.spark.broadcast import BroadcastExchange, Side, make_side
-from millrace.spark.exchange import AggregateExchange, RowExchange, StreamColumns
+from millrace.spark.exchange import (
+    AggregateExchange,
+    RowExchange,
+    StreamColumns,
+    WindowExchange,
+    WindowInput,
+)
 from millrace.spark.fingerprint import check_hashable
 from millrace.spark.initial import InitialExchange, InitialRows
 from millrace.spark.pipeline import Path, Pipeline
@@ -71,8 +88,8 @@ def stream(df: DataFrame, *, event_time: str | None = None, watermark: str | Non
             "event_time= and watermark= go together: the column, and how late its rows may be."
         )
     if event_time is not None and watermark is not None:
-        _data_type(df, event_time, "event_time=")
-        df = df.withWatermark(event_time, watermark)
+        check_event_time(event_time, data_type(df, event_time, "event_time="))
+        df = with_watermark(df, event_time, watermark)
     return Stream(df, df.schema, (), event_time)
 
 
@@ -90,6 +107,13 @@ class Stream:
         self._schema = schema
         self._steps = steps
         self._event_time = event_time if event_time in schema.names else None
+        self._dropped_time = event_time if self._event_time is None else None
+        """The column of the event time, if a transform has dropped it."""
+
+    @property
+    def _has_window(self) -> bool:
+        """Whether the event time is that of the window operator before, or was."""
+        return bool(self._steps) and WINDOW in (self._event_time, self._dropped_time)
 
     @property
     def schema(self) -> T.StructType:
@@ -104,7 +128,9 @@ class Stream:
             return Stream(df, df.schema, (), self._event_time)
         df = function(self._sample())
         _check_frame(df)
-        return Stream(self._source, df.schema, (*self._steps, TransformStep(function)))
+        steps = (*self._steps, TransformStep(function))
+        # A window stays the event time as long as it is there.
+        return Stream(self._source, df.schema, steps, WINDOW if self._has_window else None)
 
     def union(self, other: Stream) -> Stream:
         """This stream and another, by column name. Both must come straight from sources."""
@@ -115,25 +141,23 @@ class Stream:
         df = self._source.unionByName(other._source)
         return Stream(df, df.schema, (), self._event_time or other._event_time)
 
-    def key_by(self, *columns: str) -> KeyedStream:
-        """Group the rows by one or more columns."""
+    def key_by(self, *columns: str | SparkColumn) -> KeyedStream:
+        """Group the rows by one or more columns, or by Spark expressions over them.
+
+        The name of an expression is the name of its key column: give it one with `alias`.
+        """
         if not columns:
             raise UsageError("key_by() needs at least one column.")
-        keys = []
         sample = self._sample()
-        for name in columns:
-            if not isinstance(name, str):
-                raise UsageError(
-                    f"key_by() takes column names, not {name!r}. Compute the key as a column in "
-                    "transform() first."
-                )
-            data_type = _data_type(sample, name, "key_by()")
-            check_hashable(name, data_type)
-            keys.append(Column(name, data_type))
-        names = [key.name for key in keys]
+        resolved = [resolve(sample, column, "key_by()") for column in columns]
+        names = [key.name for key, _ in resolved]
+        for key, _ in resolved:
+            check_hashable(key.name, key.type)
         if len(set(names)) < len(names):
             raise DuplicateNameError(f"key_by({', '.join(names)}) names a column twice.")
-        return KeyedStream(self, tuple(keys))
+        keys, expressions = zip(*resolved, strict=True)
+        computed = [k.name for k, c in zip(keys, columns, strict=True) if not isinstance(c, str)]
+        return KeyedStream(self, keys, expressions, frozenset(computed))
 
     def side(self, name: str) -> Stream:
         """What the previous processor emitted to one of its side outputs, as a stream."""
@@ -148,12 +172,12 @@ class Stream:
         return self._beside(operator, name)
 
     def late(self) -> Stream:
-        """The rows that came too late for the previous processor, unchanged, as a stream."""
+        """The rows that came too late for the previous operator, unchanged, as a stream."""
         operator = self._operator("late()")
         if LATE not in operator.side_schemas:
             raise UnknownOutputError(
-                f"operator {operator.name!r} does not treat rows as late. Only processors over "
-                "a stream with event_time= and watermark= do."
+                f"operator {operator.name!r} does not treat rows as late. Only windows, and "
+                "processors over a stream with event_time= and watermark=, do."
             )
         return self._beside(operator, LATE)
 
@@ -163,7 +187,7 @@ class Stream:
             return step.operator
         raise UnknownOutputError(
             f"{what} asks an operator for another of its outputs: call it on what process() "
-            "returned, before a transform()."
+            "or aggregate() returned, before a transform()."
         )
 
     def _beside(self, operator: Operator, output: str) -> Stream:
@@ -191,9 +215,32 @@ class Stream:
 class KeyedStream:
     """Rows grouped by a key: what operators work on."""
 
-    def __init__(self, upstream: Stream, keys: tuple[Column, ...]) -> None:
+    def __init__(
+        self,
+        upstream: Stream,
+        keys: tuple[Column, ...],
+        columns: tuple[SparkColumn, ...],
+        computed: frozenset[str],
+    ) -> None:
         self._upstream = upstream
         self._keys = keys
+        self._columns = columns
+        """The expressions that the keys are."""
+        self._computed = computed
+        """The keys that are no columns of the stream."""
+
+    def window(
+        self,
+        size: Duration,
+        slide: Duration | None = None,
+        offset: Duration | None = None,
+    ) -> WindowedStream:
+        """Divide each key's rows into windows of event time, as Spark's `F.window` does.
+
+        Windows are `size` long, such as `"10 minutes"`. One begins every `slide`; without it they
+        follow each other. They are counted from 1970 in UTC, and `offset` moves them.
+        """
+        return WindowedStream(self, make_windows(size, slide, offset))
 
     def aggregate(self, *, name: str | None = None, **aggregates: Aggregate) -> Stream:
         """Keep aggregates per key; emits, per epoch, the keys that changed with their new values.
@@ -202,32 +249,10 @@ class KeyedStream:
         """
         steps = self._upstream._steps
         operator_name = self._check_name(name or f"aggregate-{len(steps) + 1}")
-        if not aggregates:
-            raise UsageError(
-                "aggregate() needs at least one aggregate, for example aggregate(n=mr.count())."
-            )
         sample = self._upstream._sample()
-        specs, inputs = [], []
-        for column_name, aggregate in aggregates.items():
-            if not isinstance(aggregate, Aggregate):
-                raise UsageError(
-                    f"aggregate({column_name}=...) takes a function such as mr.sum('value'), not "
-                    f"{aggregate!r}."
-                )
-            column, data_type = self._input(sample, column_name, aggregate)
-            inputs.append(column)
-            specs.append(
-                AggregateSpec(
-                    column_name,
-                    aggregate.function,
-                    aggregate.describe(),
-                    data_type,
-                    tuple(sorted(aggregate.options.items())),
-                )
-            )
-        ansi = sample.sparkSession.conf.get("spark.sql.ansi.enabled", "true") == "true"
-        operator = AggregateOperator(operator_name, self._keys, specs, ansi=ansi)
-        exchange = AggregateExchange(operator, [_column(k.name) for k in self._keys], inputs)
+        specs, inputs = resolve_aggregates(sample, aggregates)
+        operator = AggregateOperator(operator_name, self._keys, specs, ansi=is_ansi(sample))
+        exchange = AggregateExchange(operator, self._columns, inputs)
         step = OperatorStep(operator, exchange)
         return Stream(self._upstream._source, operator.output_schema, (*steps, step))
 
@@ -253,35 +278,25 @@ class KeyedStream:
         schema = parse_schema(output)
         fields = [Column(f.name, f.dataType) for f in self._upstream._schema.fields]
         event_time = self._upstream._event_time
+        if self._upstream._has_window:
+            # A processor's rows have one event time, and a window has two ends.
+            event_time = None
         initial = None if initial_state is None else _batch_schema(initial_state)
         schemas = Schemas(self._keys, fields, schema, event_time)
         operator = make_operator(operator_name, schemas, processor, initial)
-        keys = [(_column(k.name), k.type) for k in self._keys]
-        columns = [(_column(f.name), f.type) for f in fields]
-        event = None if event_time is None else _column(event_time)
+        keys = [(column, k.type) for column, k in zip(self._columns, self._keys, strict=True)]
+        columns = [(named(f.name), f.type) for f in fields]
+        event = None if event_time is None else named(event_time)
         stream = StreamColumns(keys, columns, event)
         sides = _sides(operator_name, processor, broadcast or {})
         first = None
         if initial_state is not None:
-            given = [(_column(c.name), c) for c in operator.initial]
+            given = [(named(c.name), c) for c in operator.initial]
             initial_rows = InitialRows(initial_state, [column for column, _ in keys], given)
             first = InitialExchange(stream, initial_rows, sides)
         exchange = BroadcastExchange(stream, sides) if sides else RowExchange(stream)
-        step = OperatorStep(operator, exchange, operator.code(), first, sides)
+        step = OperatorStep(operator, exchange, operator.code(), first, sides=sides)
         return Stream(self._upstream._source, schema, (*steps, step))
-
-    def _input(
-        self, sample: DataFrame, name: str, aggregate: Aggregate
-    ) -> tuple[SparkColumn, T.DataType]:
-        where = f"{aggregate.function}() for {name!r}"
-        if aggregate.column is None:
-            return F.lit(1), T.IntegerType()
-        first, first_type = _resolved(sample, aggregate.column, where)
-        if aggregate.second is None:
-            return first, first_type
-        second, second_type = _resolved(sample, aggregate.second, where)
-        both = F.struct(first.alias("first"), second.alias("second"))
-        return both, T.StructType().add("first", first_type).add("second", second_type)
 
     def _check_name(self, name: str) -> OperatorName:
         if not _NAME.fullmatch(str(name)):
@@ -296,6 +311,50 @@ class KeyedStream:
                     "identifies the operator's state."
                 )
         return OperatorName(name)
+
+
+class WindowedStream:
+    """Rows grouped by a key and by windows of event time."""
+
+    def __init__(self, keyed: KeyedStream, windows: Windows) -> None:
+        self._keyed = keyed
+        self._windows = windows
+        upstream = keyed._upstream
+        self._event_us = event_time_of(
+            upstream._schema, upstream._event_time, upstream._dropped_time
+        )
+
+    def aggregate(
+        self, *, name: str | None = None, emit: str = "final", **aggregates: Aggregate
+    ) -> Stream:
+        """Keep aggregates per key and window; a window has the columns `start` and `end`.
+
+        `emit` says when: `"final"`, each window once, when the watermark has passed its end;
+        `"update"`, in each epoch the windows that changed in it; `"early=10 seconds"`, every ten
+        seconds the windows that changed since then, and each once more when it is final. The column
+        `is_final` then tells which is which.
+        """
+        keyed, upstream = self._keyed, self._keyed._upstream
+        steps = upstream._steps
+        operator_name = keyed._check_name(name or f"window-{len(steps) + 1}")
+        sample = upstream._sample()
+        specs, inputs = resolve_aggregates(sample, aggregates)
+        definition = WindowDefinition(
+            keyed._keys, self._windows, tuple(specs), parse_emission(emit)
+        )
+        fields = columns_of(upstream._schema.fields)
+        operator = WindowOperator(operator_name, definition, fields, ansi=is_ansi(sample))
+        columns = [named(f.name).alias(f.name) for f in fields]
+        stream = WindowInput(keyed._columns, self._event_us, inputs, columns)
+        step = OperatorStep(
+            operator,
+            WindowExchange(operator, stream),
+            operator.code(),
+            late=functools.partial(WindowExchange, operator, stream),
+        )
+        # An early result is followed by others of the same window, so it has no event time.
+        goes_on = WINDOW if operator.emission.is_final else None
+        return Stream(upstream._source, operator.output_schema, (*steps, step), goes_on)
 
 
 class StreamWriter:
@@ -416,7 +475,11 @@ def _sides(
                 f"broadcast={{{state!r}: ...}} of operator {operator!r}: the stream must come "
                 "straight from a source, without an operator in between."
             )
-        sides.append(make_side(operator, declaration, keyed._upstream._source, keyed._keys))
+        source = keyed._upstream._source
+        for key, column in zip(keyed._keys, keyed._columns, strict=True):
+            if key.name in keyed._computed:
+                source = source.withColumn(key.name, column)
+        sides.append(make_side(operator, declaration, source, keyed._keys))
     return tuple(sides)
 
 
@@ -435,30 +498,3 @@ def _batch_schema(df: object) -> T.StructType:
             "initial_state= is a stream; it must be a batch DataFrame, such as spark.read returns."
         )
     return df.schema
-
-
-def _column(name: str) -> SparkColumn:
-    return F.col(f"`{name.replace('`', '``')}`") if "." in name or "`" in name else F.col(name)
-
-
-def _resolved(
-    sample: DataFrame, column: str | SparkColumn, where: str
-) -> tuple[SparkColumn, T.DataType]:
-    """An input of an aggregate, and its type."""
-    if isinstance(column, str):
-        return _column(column), _data_type(sample, column, where)
-    try:
-        return column, sample.select(column).schema[0].dataType
-    except AnalysisException as error:
-        raise UnknownColumnError(
-            f"{where}: Spark cannot resolve {column}: {str(error).splitlines()[0]}"
-        ) from error
-
-
-def _data_type(df: DataFrame, name: str, where: str) -> T.DataType:
-    for field in df.schema.fields:
-        if field.name == name:
-            return field.dataType
-    raise UnknownColumnError(
-        f"{where}: there is no column {name!r}. The columns are {', '.join(df.columns)}."
-    )

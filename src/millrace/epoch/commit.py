@@ -24,6 +24,15 @@ from millrace.operators.operator import MAIN
 
 
 @dataclass(frozen=True)
+class Watermark:
+    """An operator's watermark in an epoch."""
+
+    now_us: int | None
+    before_us: int | None
+    """In the epoch before."""
+
+
+@dataclass(frozen=True)
 class Times:
     """The times of an epoch: the same however often it runs."""
 
@@ -31,22 +40,38 @@ class Times:
     """The version that the epoch reads."""
     processing_us: int
     watermark_us: int | None
+    """Of the sources: Spark's own."""
     late_us: int | None
     """The watermark of the previous epoch: Spark's stateful operators compare late rows with it."""
     checksum: str = ""
     """That of the version's manifest, which tells it from one of the same number that was lost."""
+    since_us: int = 0
+    """The processing time of the previous epoch."""
+    watermarks: Mapping[OperatorName, Watermark] = field(default_factory=dict)
+    """Of operators; one that is not here has that of the sources."""
 
     @staticmethod
-    def after(trail: Trail, processing_us: int, watermark_us: int | None) -> Times:
-        """The times of the epoch after `trail`."""
+    def after(
+        trail: Trail,
+        processing_us: int,
+        watermark_us: int | None,
+        watermarks: Mapping[OperatorName, int | None] | None = None,
+    ) -> Times:
+        """The times of the epoch after `trail`. A watermark never falls."""
         before = trail.watermark_ms
+        since_us = trail.processing_ms * 1000
         return Times(
             trail.epoch,
             # Where a clock was set back, time stands still: what has expired stays expired.
-            max(processing_us, trail.processing_ms * 1000),
+            max(processing_us, since_us),
             watermark_us,
             None if before is None else before * 1000,
             trail.checksum,
+            since_us,
+            {
+                name: _advanced(trail.watermark_us(name), now_us)
+                for name, now_us in (watermarks or {}).items()
+            },
         )
 
     @property
@@ -57,16 +82,28 @@ class Times:
     def watermark_ms(self) -> int | None:
         return None if self.watermark_us is None else self.watermark_us // 1000
 
-    def moment(self, assignment: Assignment) -> Moment:
-        """What an operator's shards are given."""
+    def watermark(self, operator: OperatorName | None) -> Watermark:
+        """The watermark of an operator."""
+        sources = Watermark(self.watermark_us, self.late_us)
+        return sources if operator is None else self.watermarks.get(operator, sources)
+
+    def moment(self, assignment: Assignment, operator: OperatorName | None = None) -> Moment:
+        """What an operator's shards are given; without a name, one right after the sources."""
+        watermark = self.watermark(operator)
         return Moment(
             self.epoch,
             self.processing_us,
-            self.watermark_us,
-            self.late_us,
+            watermark.now_us,
+            watermark.before_us,
             assignment,
             self.checksum,
+            self.since_us,
         )
+
+
+def _advanced(before_us: int | None, now_us: int | None) -> Watermark:
+    known = [us for us in (before_us, now_us) if us is not None]
+    return Watermark(max(known, default=None), before_us)
 
 
 def collect_reports(
@@ -125,6 +162,11 @@ def commit_epoch(
         time_ms=commit.time_ms,
         processing_ms=times.processing_us // 1000,
         unmet_parallelism=dict(commit.unmet_parallelism),
+        watermarks={
+            name: watermark.now_us
+            for name, watermark in times.watermarks.items()
+            if watermark.now_us is not None
+        },
     )
 
 
@@ -141,7 +183,10 @@ def commit_without_rows(
     """
     watermark_ms = trail.watermark_ms
     times = Times.after(
-        trail, trail.processing_ms * 1000, None if watermark_ms is None else watermark_ms * 1000
+        trail,
+        trail.processing_ms * 1000,
+        None if watermark_ms is None else watermark_ms * 1000,
+        trail.watermarks,
     )
     reports: Reports = {name: {} for name in assignments}
     # The last batch stays the last one that was run.
@@ -161,9 +206,10 @@ def _table_commits(
         shards = [reports[operator.name][s] for s in sorted(reports[operator.name])]
         for table in operator.tables:
             written = [r.tables[table] for r in shards if table in r.tables]
-            if written or table == MAIN:
+            evicted = sum(r.evicted_rows.get(table, 0) for r in shards)
+            if written or evicted or table == MAIN:
                 name = table_name(operator.name, table)
-                grown = sum(w.added_rows - w.removed_rows for w in written)
+                grown = sum(w.added_rows - w.removed_rows for w in written) - evicted
                 commits[name] = OperatorCommit(
                     assignments[operator.name],
                     tuple(w.segment for w in written),

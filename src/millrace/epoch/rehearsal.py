@@ -51,6 +51,9 @@ class _Rehearsed:
     def spec(self) -> dict[str, Any]:
         return {"kind": "rehearsal"}
 
+    def output_watermark(self, watermark_us: int | None) -> int | None:
+        return watermark_us
+
     def no_rows(self) -> pa.Table:
         raise NotImplementedError
 

@@ -42,6 +42,8 @@ class ShardReport:
     """Key group -> rows of state that it changed."""
     counters: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    evicted_rows: dict[str, int] = field(default_factory=dict)
+    """Table -> its rows that the watermark has passed in this epoch."""
 
 
 Reports = Mapping[OperatorName, Mapping[Shard, ShardReport]]
@@ -65,9 +67,13 @@ class OperatorReport:
     """What the operator counts itself, such as late rows."""
     shard_seconds: dict[str, float] = field(default_factory=dict)
     """The slowest shard's time in each phase."""
+    watermark_ms: int | None = None
+    """The operator's own watermark."""
 
     @staticmethod
-    def of(shards: Mapping[Shard, ShardReport], total_rows: int) -> OperatorReport:
+    def of(
+        shards: Mapping[Shard, ShardReport], total_rows: int, watermark_us: int | None = None
+    ) -> OperatorReport:
         """The sum of all shards; `total_rows` is what the state has after the epoch."""
         mine = [shards[shard] for shard in sorted(shards)]
         written = [w for r in mine for w in r.tables.values()]
@@ -84,6 +90,7 @@ class OperatorReport:
             executors=[r.executor for r in mine],
             counters={c: sum(r.counters.get(c, 0) for r in mine) for c in counters},
             shard_seconds={p: max(r.seconds.get(p, 0.0) for r in mine) for p in phases},
+            watermark_ms=None if watermark_us is None else watermark_us // 1000,
         )
 
 

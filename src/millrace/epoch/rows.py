@@ -24,6 +24,15 @@ PART = "_part"
 EVENT = "_event"
 """The event time of a row, in microseconds."""
 
+PANE = "_pane"
+"""The start of a row's pane, in microseconds."""
+
+COUNT = "_count"
+"""How many rows of the stream a row stands for."""
+
+LATE = "_late"
+"""A late row as a struct of the stream's columns; NULL in rows that are in time."""
+
 IS_INITIAL = "_initial"
 """Whether a row is part of the initial state. Only the first epoch's rows have this column."""
 
@@ -75,6 +84,9 @@ def decode(table: pa.Table) -> Input:
         numbered(initial),
         table.column(IS_INITIAL) if IS_INITIAL in names else None,
         numbered(broadcast),
+        table.column(PANE) if PANE in names else None,
+        table.column(COUNT) if COUNT in names else None,
+        table.column(LATE) if LATE in names else None,
     )
 
 
@@ -96,6 +108,8 @@ def encode(rows: Input) -> pa.Table:
         columns[EVENT] = rows.event_us
     if rows.is_initial is not None:
         columns[IS_INITIAL] = rows.is_initial
+    given = {PANE: rows.pane, COUNT: rows.count, LATE: rows.late}
+    columns |= {name: values for name, values in given.items() if values is not None}
     return pa.table(columns)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import json
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -136,6 +136,7 @@ class OpenShard:
         self._pending: list[dict[str, TableChange]] = []
         """What each step changed, oldest first."""
         self._counters: dict[str, int] = {}
+        self._evicted: dict[str, int] = {}
         self._changed = np.zeros(task.key_groups, np.int64)
         every = np.arange(task.key_groups)
         self.replicas = {
@@ -148,16 +149,23 @@ class OpenShard:
             for table, layout in self.operator.tables.items()
         }
 
-    def apply(self, rows: Input | None) -> Change:
-        """Hand rows to the operator; None stands for no rows."""
+    def apply(self, rows: Input | None, *, more: bool = False) -> Change:
+        """Hand rows to the operator; None stands for no rows.
+
+        With `more`, other rows of the epoch follow, so that nothing is final yet.
+        """
         if rows is None:
             rows = self.operator.no_rows()
         self._lay_over()
-        change = self.operator.apply(self.replicas, rows, self.groups, self.moment)
+        moment = replace(self.moment, more=True) if more else self.moment
+        change = self.operator.apply(self.replicas, rows, self.groups, moment)
         self._check_routing(change)
         self.input_rows += rows.num_rows
         for counter, count in change.counters.items():
             self._counters[counter] = self._counters.get(counter, 0) + count
+        for table, changed in change.tables.items():
+            if changed.evicted:
+                self._evicted[table] = self._evicted.get(table, 0) + changed.evicted
         self._pending.append(change.tables)
         return change
 
@@ -199,6 +207,7 @@ class OpenShard:
             group_rows={int(group): int(changed[group]) for group in np.flatnonzero(changed)},
             counters=dict(self._counters),
             seconds={} if seconds is None else seconds,
+            evicted_rows=dict(self._evicted),
         )
 
     def _write(self) -> dict[str, TableReport]:
@@ -232,13 +241,15 @@ class OpenShard:
         sweep = self.operator.sweep(table, self.moment)
         written = compose_segment(replica, path, changed.rows, self.groups, budget, sweep)
         self._store.put(path, memoryview(written.buffer))
+        # Evicted rows were counted when their time came.
+        expired = 0 if self.operator.tables[table].evicts else written.swept_rows
         return TableReport(
             segment=written.entry,
             changed_rows=changed.rows.num_rows,
             added_rows=changed.added,
-            removed_rows=changed.removed + written.swept_rows,
+            removed_rows=changed.removed + expired,
             merged_rows=written.merged_rows,
-            expired_rows=written.swept_rows,
+            expired_rows=expired,
         )
 
 

@@ -149,7 +149,7 @@ def _stored(reader: Reader, name: str, table: str) -> Iterator[pa.Table]:
         batches = list(scan(replica, groups, names))
         if not batches:
             continue
-        rows = pa.Table.from_batches(batches).combine_chunks()
+        rows = _present(reader, name, table, pa.Table.from_batches(batches)).combine_chunks()
         for column in shown:
             needs = [rows.column(need).combine_chunks() for need in column.needs]
             rows = rows.append_column(column.name, [column.make(needs)])
@@ -160,7 +160,11 @@ def _shown(reader: Reader, name: str) -> list[Any]:
     """What readers see of a key although it is not stored that way."""
     description = reader.snapshot.description(name)
     stored = set(description.main.names)
-    return [s for s in description.shown(reader.snapshot.moment) if s.name not in stored]
+    return [
+        s
+        for s in description.shown(reader.snapshot.moment(description.name))
+        if s.name not in stored
+    ]
 
 
 def _portable(rows: pa.Table) -> pa.Table:
@@ -275,7 +279,16 @@ def _whole(reader: Reader, name: str, table: str) -> pa.Table:
     snapshot = reader.snapshot
     replica = snapshot.replica(snapshot.description(name), table)
     batches = list(scan(replica, snapshot.every, replica.schema.names))
-    return pa.Table.from_batches(batches, replica.schema)
+    return _present(reader, name, table, pa.Table.from_batches(batches, replica.schema))
+
+
+def _present(reader: Reader, name: str, table: str, rows: pa.Table) -> pa.Table:
+    """Rows without those that the watermark has passed."""
+    description = reader.snapshot.description(name)
+    eviction = description.eviction(reader.snapshot.moment(description.name))
+    if eviction is None or table != MAIN:
+        return rows
+    return rows.filter(pa.array(~eviction.over(rows.column(eviction.column))))
 
 
 def _shards(reader: Reader) -> int:

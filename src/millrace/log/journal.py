@@ -254,6 +254,7 @@ class Journal:
         time_ms: int | None = None,
         processing_ms: int = 0,
         unmet_parallelism: dict[OperatorName, int] | None = None,
+        watermarks: dict[OperatorName, int] | None = None,
     ) -> Manifest:
         """Commit the epoch after `trail`, and advance `trail` to it; now, if no time is given.
 
@@ -286,6 +287,7 @@ class Journal:
             figures=figures,
             processing_ms=processing_ms,
             unmet_parallelism=unmet_parallelism or {},
+            watermarks=watermarks or {},
             format=self.identity.format,
         )
         data, checksum = manifests.encode(manifest)

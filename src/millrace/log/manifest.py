@@ -95,6 +95,8 @@ class Manifest:
     unmet_parallelism: dict[OperatorName, int] = field(default_factory=dict)
     """The number of shards that operators should have, where it differs from the assignment
     because executors are gone."""
+    watermarks: dict[OperatorName, int] = field(default_factory=dict)
+    """The watermark of each operator that has one, in microseconds."""
     format: int = FORMAT_VERSION
     """That of the location's identity."""
 
@@ -136,6 +138,8 @@ def encode(manifest: Manifest) -> tuple[bytes, str]:
         body["figures"] = manifest.figures
     if manifest.unmet_parallelism:
         body["wanted"] = manifest.unmet_parallelism
+    if manifest.watermarks:
+        body["watermarks"] = manifest.watermarks
     if manifest.snapshot is not None:
         body["specs"] = manifest.specs
         body["snapshot"] = manifest.snapshot
@@ -223,8 +227,18 @@ def _decoded(body: Fields) -> Manifest:
             OperatorName(name): fields.integer(shards, "a number of shards", 1, key_groups)
             for name, shards in (body.members("wanted") if body.has("wanted") else {}).items()
         },
+        watermarks=_watermarks(body) if body.has("watermarks") else {},
         format=body.integer("format", 1, FORMAT_VERSION),
     )
+
+
+def _watermarks(body: Fields) -> dict[OperatorName, int]:
+    """In microseconds; that of the sources is in milliseconds."""
+    most_us = MOST_WATERMARK_MS * 1000
+    return {
+        OperatorName(name): fields.integer(us, f"the watermark of {name!r}", -most_us, most_us)
+        for name, us in body.members("watermarks").items()
+    }
 
 
 def _specs(body: Fields) -> dict[OperatorName, dict[str, Any]]:

@@ -219,6 +219,8 @@ class Trail:
     specs: dict[OperatorName, dict[str, Any]] = field(default_factory=dict)
     unmet_parallelism: dict[OperatorName, int] = field(default_factory=dict)
     """The number of shards that operators should have, where it differs from the assignment."""
+    watermarks: dict[OperatorName, int] = field(default_factory=dict)
+    """The watermarks of operators, in microseconds, where a manifest has them."""
 
     def operator(self, name: TableName) -> OperatorLog:
         """An operator's log; empty if the operator has not committed anything yet."""
@@ -226,6 +228,12 @@ class Trail:
         if log is None:
             log = self.operators[name] = OperatorLog(self.key_groups)
         return log
+
+    def watermark_us(self, operator: OperatorName) -> int | None:
+        """An operator's watermark; that of the sources where a manifest does not have it."""
+        if operator in self.watermarks:
+            return self.watermarks[operator]
+        return None if self.watermark_ms is None else self.watermark_ms * 1000
 
     def advance(self, manifest: Manifest, checksum: str) -> None:
         """Apply the next manifest of the chain."""
@@ -249,6 +257,7 @@ class Trail:
             self.batch_id = manifest.batch_id
         self.watermark_ms = manifest.watermark_ms
         self.unmet_parallelism = dict(manifest.unmet_parallelism)
+        self.watermarks = dict(manifest.watermarks)
         if manifest.specs is not None:
             self.specs = dict(manifest.specs)
 

@@ -39,6 +39,14 @@ class Input:
     """For each broadcast state: structs of key and value, NULL in all rows but those of its own
     stream."""
 
+    pane: Values | None = None
+    """For windows: the start of each row's pane in microseconds, NULL without event time."""
+    count: Values | None = None
+    """For windows: how many rows of the stream each row stands for."""
+    late: Values | None = None
+    """For windows whose late rows are read: such a row as a struct of the stream's columns, NULL in
+    rows that are in time."""
+
     @property
     def num_rows(self) -> int:
         return len(self.hi)

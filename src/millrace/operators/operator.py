@@ -19,6 +19,7 @@ from millrace.arrays import Int64Array
 from millrace.ids import OperatorName
 from millrace.keygroups import Assignment
 from millrace.operators.input import Input
+from millrace.state.eviction import Eviction
 
 if TYPE_CHECKING:
     # Readers need the names below without PySpark and Numba.
@@ -59,6 +60,8 @@ class TableLayout:
     """Whether every shard reads all of it; each still writes its own key groups only."""
     per_shard: bool = False
     """Whether it holds something of each shard, so that every shard must run in every epoch."""
+    evicts: bool = False
+    """Whether its rows go by themselves when the watermark passes them: see `state.eviction`."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,17 @@ class Moment:
     epoch: int
     processing_us: int
     watermark_us: int | None
+    """The operator's watermark: no row with an earlier event time is expected any more."""
     late_us: int | None = None
-    """The watermark of the previous epoch: Spark's stateful operators compare late rows with it."""
+    """Its watermark in the previous epoch: Spark's stateful operators compare late rows with it."""
     assignment: Assignment | None = None
     """Which shard owns which key group in this epoch; needed for tables that are `per_shard`."""
     parent: str = ""
     """The checksum of the manifest that the epoch builds on."""
+    since_us: int = 0
+    """The processing time of the previous epoch."""
+    more: bool = False
+    """Whether more rows of the same epoch are going to be applied: nothing is final yet."""
 
     def of(self, time: str) -> int | None:
         """Now, in event time or processing time."""
@@ -97,6 +105,8 @@ class StateLayout:
     tables: dict[str, TableLayout]
     results: Callable[[Moment], list[ResultColumn]]
     """Keys and results at a moment, one row per key of the main table."""
+    evicted: Callable[[Moment], Eviction | None] = field(default=lambda moment: None)
+    """Which rows of the main table the watermark has passed, though they may still be stored."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +116,9 @@ class TableChange:
     rows: pa.RecordBatch
     added: int
     removed: int = 0
+    evicted: int = 0
+    """Rows that the watermark has passed. They are gone without being written: every reader and
+    every merge knows them by their time."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +154,10 @@ class Operator(Protocol):
 
     def spec(self) -> dict[str, Any]: ...
 
+    def output_watermark(self, watermark_us: int | None) -> int | None:
+        """The watermark of what it emits, given its own. Operators that hold rows back for a time,
+        and let them go later with their old event times, have an earlier one."""
+
     def no_rows(self) -> Input:
         """The input of an epoch without rows, for operators that run anyway."""
 
@@ -152,7 +169,7 @@ class Operator(Protocol):
         moment: Moment,
     ) -> Change: ...
 
-    def sweep(self, table: str, moment: Moment) -> Sweep | None:
+    def sweep(self, table: str, moment: Moment) -> Sweep | Eviction | None:
         """A function that marks expired rows of a table; None if its rows never expire."""
 
 

@@ -20,6 +20,9 @@ from millrace.operators.evolution import ADVICE
 from millrace.operators.operator import Operator, StateLayout
 from millrace.operators.process import layout as process_layout
 from millrace.operators.process.spec import KIND as PROCESS
+from millrace.operators.window import evolution as window_evolution
+from millrace.operators.window import layout as window_layout
+from millrace.operators.window.layout import KIND as WINDOW
 
 Spec: TypeAlias = dict[str, Any]
 
@@ -48,6 +51,12 @@ def _aggregate(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
     return AggregateOperator.from_spec(name, spec, ansi=ansi)
 
 
+def _window(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
+    from millrace.operators.window.operator import WindowOperator
+
+    return WindowOperator.from_spec(name, spec, ansi=ansi)
+
+
 def _process(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
     raise UsageError(
         f"operator {name!r} runs a processor, and a location does not hold its code. Start the "
@@ -57,6 +66,7 @@ def _process(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
 
 KINDS = {
     AGGREGATE: Kind(aggregate_layout.describe, aggregate_evolution.check_change, _aggregate),
+    WINDOW: Kind(window_layout.describe, window_evolution.check_change, _window),
     PROCESS: Kind(process_layout.describe, _check_process, _process),
 }
 

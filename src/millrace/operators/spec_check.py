@@ -7,6 +7,7 @@ they are used, with errors of their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,12 @@ from millrace.operators.process.layout import (
     TIMER_KINDS,
     VALUE_KINDS,
 )
+from millrace.operators.window.emission import EARLY, FINAL, UPDATE
+from millrace.operators.window.layout import KIND as WINDOW
+from millrace.operators.window.panes import MOST_PANES
+
+MOST_US = 10_000 * 366 * 86_400_000_000
+"""The longest duration."""
 
 TYPES_OF: dict[str, int] = {
     **dict.fromkeys((*VALUE_KINDS, "list", "set", "task"), 1),
@@ -70,14 +77,30 @@ def check_spec(spec: dict[str, Any]) -> None:
     """Raise unless a spec has the shape that Millrace writes."""
     found = Fields(spec, "its spec")
     names = [_column(key) for key in found.items("keys")]
-    if spec["kind"] == AGGREGATE:
+    if spec["kind"] in (AGGREGATE, WINDOW):
         names += [_aggregate(Fields(a, "an aggregate")) for a in found.items("aggregates")]
+        if spec["kind"] == WINDOW:
+            _check_window(found)
     else:
         names += [_state(Fields(s, "a state")) for s in found.items("states")]
         for name in found.items("deleted") if found.has("deleted") else []:
             fields.text(name, "a deleted state")
     if len(set(names)) < len(names):
         raise MalformedError("two of its columns or states have the same name")
+
+
+def _check_window(spec: Fields) -> None:
+    """The windows and the emission of a window operator."""
+    window = Fields(spec.members("window"), "its window")
+    size = window.integer("size", 1, MOST_US)
+    slide = window.integer("slide", 1, size)
+    window.integer("offset", 1 - slide, slide - 1)
+    if size // math.gcd(size, slide) > MOST_PANES:
+        raise MalformedError("a window has too many panes")
+    emit = Fields(spec.members("emit"), "its emission")
+    if emit.text("mode") not in (FINAL, UPDATE, EARLY):
+        raise MalformedError(f"a window is emitted {emit.text('mode')[:80]!r}")
+    emit.integer("period", 1 if emit.text("mode") == EARLY else 0, MOST_US)
 
 
 def _column(key: Any) -> str:

@@ -25,7 +25,9 @@ from millrace.log.segment import DELETED, HI, LO, OWNER_HI, OWNER_LO, open_segme
 from millrace.operators.operator import MAIN
 from millrace.reading.description import Description
 from millrace.reading.snapshot import Snapshot
-from millrace.reading.tables import EntryTable, MainTable, StateTable
+from millrace.reading.state_table import StateTable
+from millrace.reading.tables import EntryTable, MainTable
+from millrace.reading.windows import WindowTable
 
 Pair = tuple[UInt64Array, UInt64Array]
 
@@ -54,6 +56,7 @@ def changes(
     row per key, with its values now. Values of a deleted row are NULL, its key is not.
     """
     snapshot, description = table.snapshot, table.description
+    _check_rows(table)
     _check_range(snapshot, since)
     stored = MAIN if isinstance(table, MainTable) else table.state
     rows = _ChangedRows.read(snapshot.journal, description, stored, since, snapshot.epoch, groups)
@@ -81,6 +84,14 @@ def _columns(table: StateTable, every: bool) -> list[str]:
     # The whole list or map at an epoch in between is not stored; its own feed has the changes.
     nested = {collection.name for collection in table.description.collections}
     return [name for name in table.schema.names if name not in nested]
+
+
+def _check_rows(table: StateTable) -> None:
+    if isinstance(table, WindowTable):
+        raise UsageError(
+            f"{table.title} has windows, which leave it when the watermark passes them and not by "
+            "a change. Read it with SQL, or let the operator emit its changes: emit='update'."
+        )
 
 
 def _check_range(snapshot: Snapshot, since: int) -> None:
@@ -219,7 +230,7 @@ def _positions(wanted: Pair, known: Pair) -> pa.Array:
 def _stored_columns(table: StateTable, names: list[str], rows: _ChangedRows) -> list[pa.Array]:
     """Keys and values as they were written."""
     keys = set(table.keys)
-    shown = {s.name: s for s in table.description.shown(table.snapshot.moment)}
+    shown = {s.name: s for s in table.description.shown(table.moment)}
     deleted = rows.column(DELETED)
     columns = []
     for name in names:
@@ -262,6 +273,7 @@ def difference(before: StateTable, after: StateTable) -> pa.Table:
 
     `_change` is added, removed or changed; `before` and `after` are structs of the values.
     """
+    _check_rows(after)
     columns = list(after.schema.names)
     values = [name for name in columns if name not in after.keys]
     candidates = _candidates(before, after)

@@ -21,7 +21,7 @@ import pyarrow.fs as fs
 
 from millrace.arrays import Int64Array
 from millrace.errors import MillraceError
-from millrace.reading.tables import KEY_GROUP, StateTable
+from millrace.reading.state_table import KEY_GROUP, StateTable
 
 TOGETHER = 8
 """How many pages are filtered together."""

@@ -21,6 +21,7 @@ from millrace.operators.process.spec import StateSpecs
 from millrace.operators.process.sweep import sweep_of
 from millrace.operators.registry import kind_of
 from millrace.operators.spec_check import check_spec
+from millrace.state.eviction import Eviction
 
 if TYPE_CHECKING:
     from millrace.state.writing import Sweep
@@ -60,6 +61,7 @@ class Description:
         kind = kind_of(name, spec)
         check_spec(spec)
         self.name = name
+        self.spec = spec
         self.kind: str = spec["kind"]
         self.keys = tuple(KeyColumn(k["name"], k["type"]) for k in spec["keys"])
         self.key_names = [key.name for key in self.keys]
@@ -82,6 +84,10 @@ class Description:
     def sweep(self, table: str, moment: Moment) -> Sweep | None:
         """A function that marks rows that have expired at a moment, though they may be stored."""
         return sweep_of(table, self.states, moment) if self.states else None
+
+    def eviction(self, moment: Moment) -> Eviction | None:
+        """The rows of the main table that the watermark has passed."""
+        return self._layout.evicted(moment)
 
     @property
     def expires(self) -> bool:

@@ -14,15 +14,17 @@ from millrace.operators.process.convert import to_arrow
 from millrace.reading.description import Description
 
 
-def key_columns(keys: pa.Table | Sequence[Any], description: Description) -> list[pa.Array]:
-    """One array per key column."""
+def key_columns(
+    keys: pa.Table | Sequence[Any], description: Description, schema: pa.Schema
+) -> list[pa.Array]:
+    """One array per column of a key to look up, which `schema` has."""
     for key in description.keys:
         check_computable(key.name, key.type)
     if isinstance(keys, pa.Table | pa.RecordBatch):
-        return [_of_table(keys, description, name) for name in description.key_names]
-    rows = [_row(key, description) for key in keys]
+        return [_of_table(keys, description, field) for field in schema]
+    rows = [_row(key, description, schema) for key in keys]
     columns = []
-    for i, field in enumerate(description.key_schema):
+    for i, field in enumerate(schema):
         try:
             columns.append(to_arrow([row[i] for row in rows], field.type, f"key {field.name!r}"))
         except StateTypeError as error:
@@ -30,14 +32,15 @@ def key_columns(keys: pa.Table | Sequence[Any], description: Description) -> lis
     return columns
 
 
-def _of_table(keys: pa.Table, description: Description, name: str) -> pa.Array:
+def _of_table(keys: pa.Table, description: Description, field: pa.Field) -> pa.Array:
+    name = field.name
     if name not in keys.schema.names:
         raise UsageError(
             f"the keys have no column {name!r}; the key of operator {description.name!r} is "
             f"{describe(description)}."
         )
     try:
-        return types.conform(keys.column(name), description.main.field(name).type)
+        return types.conform(keys.column(name), field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UsageError(
             f"key column {name!r} has type {keys.schema.field(name).type}, which does not fit: "
@@ -45,18 +48,18 @@ def _of_table(keys: pa.Table, description: Description, name: str) -> pa.Array:
         ) from error
 
 
-def _row(key: Any, description: Description) -> tuple[Any, ...]:
-    names = description.key_names
+def _row(key: Any, description: Description, schema: pa.Schema) -> tuple[Any, ...]:
+    names = schema.names
     if isinstance(key, Mapping) and set(key) == set(names):
         return tuple(key[name] for name in names)
-    is_struct = pa.types.is_struct(description.key_schema.types[0])
+    is_struct = pa.types.is_struct(schema.types[0])
     if len(names) == 1 and (is_struct or not isinstance(key, Mapping)):
         return tuple(key) if isinstance(key, tuple) and len(key) == 1 else (key,)
     if isinstance(key, tuple | list) and len(key) == len(names):
         return tuple(key)
     raise UsageError(
         f"{key!r} is not a key of operator {description.name!r}, whose key is "
-        f"{describe(description)}: give a tuple or a dict with these."
+        f"{describe(description)}: give a tuple or a dict with {', '.join(names)}."
     )
 
 

@@ -38,7 +38,8 @@ from millrace.reading import results
 from millrace.reading.epochs import epoch_at, no_epoch_yet
 from millrace.reading.keys import key_columns
 from millrace.reading.snapshot import Snapshot
-from millrace.reading.tables import MainTable, StateTable, tables
+from millrace.reading.state_table import StateTable
+from millrace.reading.tables import main_table, tables
 
 if TYPE_CHECKING:
     from millrace.reading.sql import SqlConnection
@@ -173,14 +174,14 @@ class Reader:
 
         A key is its value, or a tuple or a dict if it has several columns; a table with the key
         columns works as well. `_found` says whether the key exists; if not, its values are NULL.
+        A key of a window operator ends with the start of the window, `window_start`.
         """
-        table = self._table(operator, None)
-        assert isinstance(table, MainTable)
-        given = key_columns(keys, table.description)
+        table = main_table(self._snapshot, self._snapshot.description(operator))
+        given = key_columns(keys, table.description, table.look_up_schema)
         names = [name for name in _chosen(table, columns) if name not in table.keys]
         with self._busy, self._snapshot.lock:
-            arrays, found = table.look_up(names, table.fingerprints(given))
-        fields = [*table.description.key_schema, *(table.field(name) for name in names)]
+            arrays, found = table.look_up(names, given)
+        fields = [*table.look_up_schema, *(table.field(name) for name in names)]
         return pa.Table.from_arrays(
             [*given, *arrays, pa.array(found)], schema=pa.schema([*fields, (FOUND, pa.bool_())])
         )

@@ -66,18 +66,16 @@ class Snapshot:
         """All key groups."""
         return np.arange(self.trail.key_groups)
 
-    @property
-    def moment(self) -> Moment:
-        """The epoch's time, which decides what has expired.
+    def moment(self, operator: OperatorName) -> Moment:
+        """An operator's time in the epoch, which decides what has expired.
 
         The clock may have been set back since an epoch expired something; what the operators take
         for now never goes back.
         """
-        watermark = self.trail.watermark_ms
         return Moment(
             self.trail.epoch,
             max(self.trail.time_ms, self.trail.processing_ms) * 1000,
-            None if watermark is None else watermark * 1000,
+            self.trail.watermark_us(operator),
         )
 
     @property

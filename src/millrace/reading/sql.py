@@ -29,7 +29,8 @@ from millrace.reading import metadata, results, sketch_functions
 from millrace.reading.dataset import StateDataset
 from millrace.reading.metadata import MetadataDataset, quoted, sql_names
 from millrace.reading.snapshot import Snapshot
-from millrace.reading.tables import KEY_GROUP, StateTable, tables
+from millrace.reading.state_table import KEY_GROUP, StateTable
+from millrace.reading.tables import tables
 
 BY_GROUP = "by_group"
 VIEWS = "views"

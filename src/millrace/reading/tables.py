@@ -19,101 +19,19 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.arrays import BoolArray, Int64Array, UInt64Array
-from millrace.ids import OperatorName
 from millrace.keygroups import groups_of
-from millrace.keygroups.keys import is_computable
 from millrace.log.segment import HI, LO, OWNER_HI, OWNER_LO
 from millrace.operators.operator import MAIN, ResultColumn
 from millrace.operators.process.layout import EXPIRES
+from millrace.operators.window.layout import KIND as WINDOW
 from millrace.reading.description import Collection, Description
-from millrace.reading.replicas import fingerprints, gathered, scan
+from millrace.reading.replicas import gathered, scan
 from millrace.reading.snapshot import Snapshot
+from millrace.reading.state_table import KEY_GROUP, SYSTEM, Fingerprints, StateTable, followed
+from millrace.reading.windows import WindowTable
 
 if TYPE_CHECKING:
     from millrace.state.replica import Replica
-
-Fingerprints = tuple[UInt64Array, UInt64Array]
-
-KEY_GROUP = "_key_group"
-"""The key group of a row, on request; no other column may have this name."""
-
-_SYSTEM = {
-    KEY_GROUP: pa.field(KEY_GROUP, pa.int32()),
-    HI: pa.field(HI, pa.uint64()),
-    LO: pa.field(LO, pa.uint64()),
-}
-"""Columns that every table has on request."""
-
-
-class StateTable:
-    """One table of one operator at a snapshot's epoch."""
-
-    def __init__(self, snapshot: Snapshot, description: Description, state: str = "") -> None:
-        self.snapshot = snapshot
-        self.description = description
-        self.state = state
-        """The list, map, set, or other state; empty for the main table."""
-        self.schema: pa.Schema = self._schema()
-
-    @property
-    def operator(self) -> OperatorName:
-        return self.description.name
-
-    @property
-    def title(self) -> str:
-        """Its name in messages."""
-        what = f"state {self.state!r} of " if self.state else ""
-        return f"{what}operator {self.operator!r}"
-
-    @property
-    def keys(self) -> list[str]:
-        """Its key columns."""
-        return self.description.key_names
-
-    @property
-    def can_find(self) -> bool:
-        """Whether rows can be found by their key."""
-        return all(is_computable(key.type) for key in self.description.keys)
-
-    def fingerprints(self, keys: Sequence[pa.Array]) -> Fingerprints:
-        """Of keys given as columns in the types of the state."""
-        return fingerprints(keys, self.snapshot.journal.identity.scheme)
-
-    def scan(
-        self, columns: Sequence[str], groups: Int64Array | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """All rows of some key groups, in no order."""
-        wanted = self.snapshot.every if groups is None else groups
-        for batch in self._scan(list(columns), wanted):
-            if batch.num_rows:
-                yield batch
-
-    def find(self, columns: Sequence[str], keys: Fingerprints) -> pa.RecordBatch:
-        """The rows of some keys, in no order."""
-        return self._find(list(columns), keys)
-
-    def _schema(self) -> pa.Schema:
-        raise NotImplementedError
-
-    def _scan(self, columns: list[str], groups: Int64Array) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
-
-    def _find(self, columns: list[str], keys: Fingerprints) -> pa.RecordBatch:
-        raise NotImplementedError
-
-    def _batch(self, columns: list[str], arrays: list[pa.Array]) -> pa.RecordBatch:
-        fields = [self.field(name) for name in columns]
-        fitted = [
-            a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, fields, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(fitted, schema=pa.schema(fields))
-
-    def field(self, name: str) -> pa.Field:
-        """A column, the key group among them."""
-        return _SYSTEM.get(name) or self.schema.field(name)
-
-    def _groups(self, hi: UInt64Array) -> pa.Array:
-        return pa.array(groups_of(hi, self.snapshot.trail.key_groups).astype(np.int32))
 
 
 class MainTable(StateTable):
@@ -121,10 +39,10 @@ class MainTable(StateTable):
 
     def _schema(self) -> pa.Schema:
         self._shown: dict[str, ResultColumn] = {
-            shown.name: shown for shown in self.description.shown(self.snapshot.moment)
+            shown.name: shown for shown in self.description.shown(self.moment)
         }
         self._nested = {c.name: c for c in self.description.collections}
-        self._sweep = self.description.sweep(MAIN, self.snapshot.moment)
+        self._sweep = self.description.sweep(MAIN, self.moment)
         fields = [pa.field(shown.name, shown.type) for shown in self._shown.values()]
         fields += [pa.field(c.name, c.type) for c in self._nested.values()]
         return pa.schema(fields)
@@ -136,16 +54,24 @@ class MainTable(StateTable):
             yield self._made(columns, rows)
 
     def _find(self, columns: list[str], keys: Fingerprints) -> pa.RecordBatch:
-        replica = _followed(self, MAIN, keys)
+        replica = followed(self, MAIN, keys)
         addresses = replica.find(*keys)
         return self._made(
             columns, gathered(replica, addresses[addresses != 0], self._needs(columns))
         )
 
-    def look_up(self, columns: list[str], keys: Fingerprints) -> tuple[list[pa.Array], BoolArray]:
+    @property
+    def look_up_schema(self) -> pa.Schema:
+        """The columns of a key to look up."""
+        return self.description.key_schema
+
+    def look_up(
+        self, columns: list[str], keys: Sequence[pa.Array]
+    ) -> tuple[list[pa.Array], BoolArray]:
         """Columns of the rows of some keys, in their order, and which of them there are."""
-        replica = _followed(self, MAIN, keys)
-        addresses = replica.find(*keys)
+        prints = self.fingerprints(keys)
+        replica = followed(self, MAIN, prints)
+        addresses = replica.find(*prints)
         if self._sweep is not None:
             addresses = self._alive(replica, addresses)
         found: BoolArray = addresses != 0
@@ -192,7 +118,7 @@ class MainTable(StateTable):
         if shown is not None:
             return shown.make([rows.column(need) for need in shown.needs])
         hi, lo = _words(rows, HI), _words(rows, LO)
-        if name in _SYSTEM:
+        if name in SYSTEM:
             return self._groups(hi) if name == KEY_GROUP else rows.column(name)
         return _whole(self.snapshot, self.description, self._nested[name], (hi, lo))
 
@@ -218,7 +144,7 @@ class EntryTable(StateTable):
             yield self._made(columns, rows)
 
     def _find(self, columns: list[str], keys: Fingerprints) -> pa.RecordBatch:
-        replica = _followed(self, self.state, keys)
+        replica = followed(self, self.state, keys)
         addresses, _ = replica.entries(*keys)
         return self._made(columns, gathered(replica, addresses, self._needs(columns)))
 
@@ -230,7 +156,7 @@ class EntryTable(StateTable):
         return needs
 
     def _made(self, columns: list[str], rows: pa.RecordBatch) -> pa.RecordBatch:
-        sweep = self.description.sweep(self.state, self.snapshot.moment)
+        sweep = self.description.sweep(self.state, self.moment)
         over = sweep(rows) if sweep is not None else None
         if over is not None and over.any():
             rows = rows.filter(pa.array(~over))
@@ -261,7 +187,7 @@ class TimerTable(StateTable):
     def _find(self, columns: list[str], keys: Fingerprints) -> pa.RecordBatch:
         found = []
         for table in self.description.timers:
-            replica = _followed(self, table, keys)
+            replica = followed(self, table, keys)
             addresses, _ = replica.entries(*keys)
             found.append(self._made(columns, table, gathered(replica, addresses, _TIMER_NEEDS)))
         return pa.concat_batches(found)
@@ -304,10 +230,17 @@ class SharedTable(StateTable):
         yield self._batch(columns, [own[name] for name in columns])
 
 
+def main_table(snapshot: Snapshot, description: Description) -> MainTable | WindowTable:
+    """The main table of an operator."""
+    if description.kind == WINDOW:
+        return WindowTable(snapshot, description)
+    return MainTable(snapshot, description)
+
+
 def tables(snapshot: Snapshot, operator: str) -> dict[str, StateTable]:
     """All tables of an operator by state; the main one is called ""."""
     description = snapshot.description(operator)
-    found: dict[str, StateTable] = {MAIN: MainTable(snapshot, description)}
+    found: dict[str, StateTable] = {MAIN: main_table(snapshot, description)}
     entries = {collection.name for collection in description.collections}
     shared = set(description.shared)
     for spec in description.states:
@@ -324,12 +257,6 @@ def tables(snapshot: Snapshot, operator: str) -> dict[str, StateTable]:
 _NONE: Int64Array = np.empty(0, np.int64)
 
 
-def _followed(table: StateTable, stored: str, keys: Fingerprints) -> Replica:
-    """The replica of a table with the key groups of some keys."""
-    groups = np.unique(groups_of(keys[0], table.snapshot.trail.key_groups))
-    return table.snapshot.replica(table.description, stored, groups)
-
-
 def _with_owners(
     table: StateTable, columns: list[str], rows: pa.RecordBatch, own: dict[str, Any]
 ) -> list[pa.Array]:
@@ -337,7 +264,7 @@ def _with_owners(
     hi, lo = _words(rows, OWNER_HI), _words(rows, OWNER_LO)
     keys = [name for name in columns if name in table.keys]
     if keys:
-        main = _followed(table, MAIN, (hi, lo))
+        main = followed(table, MAIN, (hi, lo))
         own |= dict(zip(keys, main.gather(main.find(hi, lo), keys), strict=True))
     if KEY_GROUP in columns:
         own[KEY_GROUP] = table._groups(hi)
@@ -352,7 +279,7 @@ def _whole(
     groups = np.unique(groups_of(hi, snapshot.trail.key_groups))
     replica = snapshot.replica(description, collection.name, groups)
     addresses, offsets = replica.entries(hi, lo)
-    sweep = description.sweep(collection.name, snapshot.moment)
+    sweep = description.sweep(collection.name, snapshot.moment(description.name))
     needs = list(collection.columns)
     if sweep is not None:
         needs.append(EXPIRES)

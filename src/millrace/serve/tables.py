@@ -20,7 +20,7 @@ from millrace.operators.operator import MAIN
 from millrace.operators.process.convert import to_python
 from millrace.reading.keys import describe
 from millrace.reading.snapshot import Snapshot
-from millrace.reading.tables import MainTable
+from millrace.reading.tables import main_table
 
 MOST_SCHEMAS = 64
 """Choices of states whose columns are remembered."""
@@ -31,12 +31,12 @@ class OperatorTables:
 
     def __init__(self, snapshot: Snapshot, operator: str) -> None:
         self._description = snapshot.description(operator)
-        self._main = MainTable(snapshot, self._description)
+        self._main = main_table(snapshot, self._description)
         self.collections = tuple(c.name for c in self._description.collections)
         for table in (MAIN, *self.collections):
             # Ready to be read, so that no look-up waits for it or changes anything.
             snapshot.replica(self._description, table).touch(snapshot.every)
-        self.key_fields = list(self._description.key_schema)
+        self.key_fields = list(self._main.look_up_schema)
         self._key_names = [field.name for field in self.key_fields]
         self._values = [
             name
@@ -96,7 +96,7 @@ class OperatorTables:
     ) -> tuple[pa.RecordBatch, BoolArray]:
         """A row for each key in the order asked, NULL but for the key where there is none."""
         schema = self.schema(states)
-        arrays, found = self._main.look_up(list(schema.names), self._main.fingerprints(keys))
+        arrays, found = self._main.look_up(list(schema.names), keys)
         stored, columns = arrays[: len(keys)], arrays[len(keys) :]
         if not all(a.equals(s) for a, s in zip(keys, stored, strict=True)):
             other = found & ~_same_keys(keys, stored)

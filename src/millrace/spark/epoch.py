@@ -46,6 +46,9 @@ from millrace.spark.shard import encode_times
 BatchTimes = Callable[[], tuple[int, int | None]]
 """Processing time and event-time watermark of the batch that is running, in milliseconds."""
 
+Watermarks = Callable[[int | None], dict[OperatorName, int | None]]
+"""The watermark of each operator, given that of the sources, in microseconds."""
+
 
 @dataclass(eq=False)
 class _RunningEpoch:
@@ -67,6 +70,7 @@ class EpochRunner:
         plans: PlanCache,
         director: Director,
         batch_times: BatchTimes,
+        watermarks: Watermarks,
         *,
         run_id: str,
     ) -> None:
@@ -76,6 +80,7 @@ class EpochRunner:
         self._plans = plans
         self._director = director
         self._batch_times = batch_times
+        self._watermarks = watermarks
         self._run_id = run_id
         self._is_first = True
         self._is_unsure = False
@@ -123,7 +128,8 @@ class EpochRunner:
         }
         processing_ms, watermark_ms = self._batch_times()
         watermark_us = None if watermark_ms is None else watermark_ms * 1000
-        times = Times.after(self.trail, processing_ms * 1000, watermark_us)
+        watermarks = self._watermarks(watermark_us)
+        times = Times.after(self.trail, processing_ms * 1000, watermark_us, watermarks)
         return _RunningEpoch(batch_id, times, Layout(assignments, locations), started)
 
     def _plan(self, epoch: _RunningEpoch, df: DataFrame) -> Flow:
@@ -224,7 +230,11 @@ class EpochRunner:
             seconds,
             epoch.phases,
             {
-                name: OperatorReport.of(shards, self.trail.operator(table_name(name)).rows)
+                name: OperatorReport.of(
+                    shards,
+                    self.trail.operator(table_name(name)).rows,
+                    epoch.times.watermark(name).now_us,
+                )
                 for name, shards in epoch.reports.items()
             },
             epoch.times.watermark_ms,

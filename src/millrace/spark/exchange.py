@@ -14,12 +14,14 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from millrace.epoch import rows
 from millrace.keygroups import Assignment
 from millrace.keygroups.scheme import Scheme
 from millrace.log.segment import HI
 from millrace.operators.aggregate.operator import AggregateOperator
+from millrace.operators.window.operator import WindowOperator
 from millrace.spark.fingerprint import TypedColumns, key_group, with_fingerprint
 from millrace.spark.template import is_bare
 
@@ -92,6 +94,66 @@ class AggregateExchange:
     def __call__(self, df: DataFrame, assignment: Assignment, scheme: Scheme) -> DataFrame:
         partials = [column.alias(name) for name, column in self._partials.items()]
         combined = combine(df, self._keys, partials)
+        keyed = with_fingerprint(combined, self._typed, self._columns, scheme)
+        return self._router(keyed, assignment)
+
+
+def event_micros(column: Column, data_type: T.DataType) -> Column:
+    """An event time in microseconds since 1970; of a window, its last microsecond."""
+    if isinstance(data_type, T.StructType):
+        return F.unix_micros(column.getField("end")) - F.lit(1)
+    return F.unix_micros(column)
+
+
+@dataclass(frozen=True)
+class WindowInput:
+    """What a window operator gets of a stream: expressions over its columns."""
+
+    keys: Sequence[Column]
+    event_us: Column
+    inputs: Sequence[Column]
+    """Of the aggregates."""
+    fields: Sequence[Column]
+    """All columns, for late rows."""
+
+
+class WindowExchange:
+    """The exchange in front of a window operator: one row per key, pane and input partition.
+
+    Rows are routed by the key alone, so all panes of a key are in one key group.
+    """
+
+    def __init__(
+        self, operator: WindowOperator, stream: WindowInput, late_us: int | None = None
+    ) -> None:
+        """With `late_us`, the watermark of the epoch before, late rows are sent as they are."""
+        windows = operator.windows
+        since = F.pmod(stream.event_us - F.lit(windows.offset_us), F.lit(windows.pane_us))
+        pane = stream.event_us - since
+        self._groups = [column.alias(rows.key(i)) for i, column in enumerate(stream.keys)]
+        self._groups.append(pane.alias(rows.PANE))
+        if late_us is not None:
+            start = F.pmod(pane - F.lit(windows.offset_us), F.lit(windows.slide_us))
+            last_end = pane - start + F.lit(windows.size_us)
+            whole = F.struct(*stream.fields)
+            self._groups.append(F.when(last_end <= F.lit(late_us), whole).alias(rows.LATE))
+        self._partials = {
+            rows.partial(i, j): column
+            for i, partials in enumerate(operator.partials(stream.inputs))
+            for j, column in enumerate(partials)
+        }
+        self._partials[rows.COUNT] = F.count(F.lit(1))
+        self._typed = [(F.col(rows.key(i)), key.type) for i, key in enumerate(operator.keys)]
+        names = [*(rows.key(i) for i in range(len(operator.keys))), rows.PANE]
+        names += [rows.LATE] if late_us is not None else []
+        self._columns = {name: F.col(name) for name in [*names, *self._partials]}
+        if operator.needs_order:
+            self._columns[rows.PART] = F.spark_partition_id()
+        self._router = _Router()
+
+    def __call__(self, df: DataFrame, assignment: Assignment, scheme: Scheme) -> DataFrame:
+        partials = [column.alias(name) for name, column in self._partials.items()]
+        combined = combine(df, self._groups, partials)
         keyed = with_fingerprint(combined, self._typed, self._columns, scheme)
         return self._router(keyed, assignment)
 

@@ -107,6 +107,24 @@ class Pipeline:
         for following in point.next:
             self._collect(following)
 
+    def watermarks(self, source_us: int | None) -> dict[OperatorName, int | None]:
+        """The watermark of each operator, given that of the sources.
+
+        An operator's is what the one before it gives on; the first one's is the sources'.
+        """
+        found: dict[OperatorName, int | None] = {}
+
+        def visit(point: _Point, watermark_us: int | None) -> None:
+            if isinstance(point.step, OperatorStep):
+                operator = point.step.operator
+                found[operator.name] = watermark_us
+                watermark_us = operator.output_watermark(watermark_us)
+            for following in point.next:
+                visit(following, watermark_us)
+
+        visit(self._root, source_us)
+        return found
+
     def forget_plans(self) -> None:
         """Drop the plans: batches come from another session from now on."""
         self._picks.clear()

@@ -19,9 +19,10 @@ from millrace.epoch.shard import ShardTask, group_ranges
 from millrace.ids import OperatorName
 from millrace.keygroups import Assignment
 from millrace.log import Journal
+from millrace.operators.process.outputs import LATE
 from millrace.spark.outputs import sent_schema
 from millrace.spark.pipeline import Flow, Pipeline
-from millrace.spark.shard import ReportParam, shard_function
+from millrace.spark.shard import ReportParam, decode_times, shard_function
 from millrace.spark.steps import Exchange, OperatorStep
 from millrace.spark.template import PlanTemplate, at_moment, is_bare
 
@@ -83,6 +84,10 @@ class PlanCache:
         name = step.operator.name
         assignment, locations = layout.assignments[name], layout.locations.get(name, "")
         first = step.first if is_first else None
+        if step.late is not None and LATE in self._pipeline.outputs[name]:
+            late_us = decode_times(json.loads(moment)).watermark(name).before_us
+            built = self._build(step, step.late(late_us or 0), df, assignment)
+            return at_moment(built, moment, locations)
         # A user's function may give another plan for every batch; bare rows cannot.
         if first is not None or not is_bare(df):
             built = self._build(step, first or step.exchange, df, assignment)

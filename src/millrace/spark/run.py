@@ -109,6 +109,7 @@ class Run:
             plans,
             self.director,
             batch_times,
+            pipeline.watermarks,
             run_id=self.id,
         )
         self._collector = Collector(journal, options.retain_epochs)

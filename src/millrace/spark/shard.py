@@ -20,12 +20,12 @@ from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from millrace import clock, hooks
-from millrace.epoch.commit import Times
+from millrace.epoch.commit import Times, Watermark
 from millrace.epoch.report import ShardReport
 from millrace.epoch.rows import decode
 from millrace.epoch.shard import ShardTask, has_work, idle_report, open_shard
 from millrace.errors import EpochFailedError
-from millrace.ids import Shard
+from millrace.ids import OperatorName, Shard
 from millrace.spark.outputs import outgoing
 from millrace.state.cache import process_cache
 
@@ -50,6 +50,13 @@ class ReportParam(AccumulatorParam[list[ShardReport]]):
 def encode_times(times: Times) -> str:
     """An epoch's times, as its tasks find them in their local property."""
     return json.dumps(dataclasses.astuple(times))
+
+
+def decode_times(moment: list[Any]) -> Times:
+    """What `encode_times` wrote, after JSON."""
+    *times, watermarks = moment
+    by_operator = {OperatorName(name): Watermark(*both) for name, both in watermarks.items()}
+    return dataclasses.replace(Times(*times), watermarks=by_operator)
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,7 @@ def _run(
     batches: Batches,
 ) -> Batches:
     me = task_identity()
-    times = Times(*me.moment)
+    times = decode_times(me.moment)
     watch = _Stopwatch()
     rows = [batch for batch in batches if batch.num_rows]
     watch.lap("input")
@@ -99,7 +106,7 @@ def _run(
         heap = process_cache.heap_bytes
         reports.add([idle_report(task, me.shard, times.epoch, me.executor, heap, watch.laps)])
         return
-    shard = open_shard(task, operator, me.shard, times.moment(task.assignment))
+    shard = open_shard(task, operator, me.shard, times.moment(task.assignment, task.operator))
     watch.lap("follow")
     change = shard.apply(decode(pa.Table.from_batches(rows)) if rows else None)
     watch.lap("apply")

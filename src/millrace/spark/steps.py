@@ -32,6 +32,9 @@ class OperatorStep:
     """The operator itself, for those that a spec does not describe completely."""
     first: Exchange | None = None
     """The exchange of the location's very first epoch, if it brings more than the batch."""
+    late: Callable[[int], Exchange] | None = None
+    """The exchange to use where late rows are read, if it is another one: given the operator's
+    watermark of the epoch before, it sends them in full."""
     sides: tuple[Side, ...] = ()
     """The streams of the operator's broadcast states."""
 

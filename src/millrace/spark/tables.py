@@ -46,7 +46,8 @@ from millrace.operators.process.convert import to_arrow
 from millrace.reading.changes import CHANGE, EPOCH, UPSERT
 from millrace.reading.epochs import epoch_of_batch, no_epoch_yet
 from millrace.reading.reader import Reader, open_location
-from millrace.reading.tables import StateTable, TimerTable, tables
+from millrace.reading.state_table import StateTable
+from millrace.reading.tables import TimerTable, tables
 
 FORMAT = "millrace"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

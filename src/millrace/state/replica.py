@@ -18,6 +18,7 @@ index of the deltas' fingerprints is in memory, and only of key groups that are 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -74,6 +75,8 @@ class Replica:
         self.version = Epoch(0)
         self._overlays: list[pa.RecordBatch] = []
         """Changes of the epoch that is being computed, which no log has yet."""
+        self.page_orders: dict[str, dict[Any, Any]] = {}
+        """By column, what `state.time_index` knows of the pages in use."""
 
     def follow(self, log: OperatorLog, version: Epoch, groups: Int64Array) -> None:
         """Bring key groups to a version."""
@@ -371,7 +374,10 @@ class Replica:
     def heap_bytes(self) -> int:
         """Memory of this process alone: the indexes and the directories."""
         scanned = sum(a.nbytes + b.nbytes for _, (a, b) in self._changes_of.values())
-        return self._table.heap_bytes + scanned
+        ordered: int = sum(
+            page.bytes for pages in self.page_orders.values() for page in pages.values()
+        )
+        return self._table.heap_bytes + scanned + ordered
 
     @property
     def mapped_bytes(self) -> int:

@@ -13,6 +13,7 @@ from millrace.arrays import Int64Array, UInt64Array
 from millrace.ids import Epoch
 from millrace.log.segment import DELETED, HI, SectionData
 from millrace.state.columns import words
+from millrace.state.eviction import Eviction
 from millrace.state.merging import GroupLoad, has_many_pieces, plan_merges, plan_run
 from millrace.state.replica import Replica
 from millrace.state.sorting import count_groups
@@ -82,7 +83,23 @@ class Gathered:
 
 def merged(replica: Replica, groups: Int64Array) -> SectionData:
     """A new base for some key groups, as of the replica's version."""
-    parts = [replica.rows(int(group)) for group in groups]
+    return _base(replica, groups, [replica.rows(int(group)) for group in groups])
+
+
+def merged_without(
+    replica: Replica, groups: Int64Array, eviction: Eviction
+) -> tuple[SectionData, int]:
+    """The same without the rows that are gone, and how many those are."""
+    parts, gone = [], 0
+    for group in groups.tolist():
+        rows = replica.rows(group)
+        over = eviction.over(replica.gather(rows, [eviction.column])[0])
+        parts.append(rows[~over])
+        gone += int(over.sum())
+    return _base(replica, groups, parts), gone
+
+
+def _base(replica: Replica, groups: Int64Array, parts: list[UInt64Array]) -> SectionData:
     counts = np.asarray([len(part) for part in parts], np.int64)
     rows = Gathered(replica, np.concatenate(parts) if parts else np.empty(0, np.uint64))
     full = counts > 0

@@ -12,8 +12,9 @@ from millrace.arrays import BoolArray, Int64Array
 from millrace.ids import Epoch
 from millrace.log.segment import HI, LO, SectionData, SegmentEntry, encode_segment
 from millrace.state.columns import words
+from millrace.state.eviction import Eviction
 from millrace.state.replica import Replica
-from millrace.state.sections import delta, due_merges, merged, run
+from millrace.state.sections import delta, due_merges, merged, merged_without, run
 from millrace.state.sorting import count_groups
 
 Sweep = Callable[[pa.RecordBatch], BoolArray | None]
@@ -37,15 +38,18 @@ def compose_segment(
     changed: pa.RecordBatch,
     groups: Int64Array,
     index_budget: int,
-    sweep: Sweep | None = None,
+    sweep: Sweep | Eviction | None = None,
 ) -> Written:
     """The segment with a shard's changes to a table, its merges and its runs."""
     sections = delta(replica, changed)
     merging = due_merges(replica, groups, changed.num_rows, index_budget)
     merged_rows = swept = 0
     if len(merging):
-        base = merged(replica, merging)
-        if sweep is not None:
+        if isinstance(sweep, Eviction):
+            base, swept = merged_without(replica, merging, sweep)
+        else:
+            base = merged(replica, merging)
+        if sweep is not None and not isinstance(sweep, Eviction):
             base, swept = _without_expired(replica, base, changed, sweep)
         merged_rows = base.rows.num_rows
         sections.append(base)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.unit.epoch.counting import NAME, Counting, Driven
 from millrace.epoch.commit import (
     Commit,
     Times,
+    Watermark,
     collect_reports,
     commit_epoch,
     group_loads,
@@ -21,6 +23,7 @@ from millrace.errors import EpochFailedError, FencedError
 from millrace.ids import Epoch, OperatorName, Shard
 from millrace.keygroups import Assignment
 from millrace.log import Trail
+from millrace.spark.shard import decode_times, encode_times
 
 
 def report(operator: str, epoch: int, shard: int, **more: Any) -> ShardReport:
@@ -51,7 +54,26 @@ def test_without_a_watermark(driven: Driven) -> None:
 def test_late_is_what_is_behind_the_watermark_of_the_epoch_before(driven: Driven) -> None:
     driven.commit(driven.run([1]), Times.after(driven.trail, 9_000_000, 4_000_000))
     times = Times.after(driven.trail, 9_500_000, 6_000_000)
-    assert times == Times(Epoch(1), 9_500_000, 6_000_000, 4_000_000, driven.trail.checksum)
+    checksum = driven.trail.checksum
+    assert times == Times(Epoch(1), 9_500_000, 6_000_000, 4_000_000, checksum, 9_000_000)
+
+
+def test_each_operator_has_a_watermark_which_never_falls(driven: Driven) -> None:
+    assert driven.trail.watermark_us(NAME) is None
+    first = Times.after(driven.trail, 1_000, 4_000_000, {NAME: 3_999_999})
+    assert first.watermark(NAME) == Watermark(3_999_999, None)
+    assert first.watermark(OperatorName("other")) == Watermark(4_000_000, None)
+    driven.commit(driven.run([1]), first)
+    assert driven.journal.read(Epoch(1))[0].watermarks == {NAME: 3_999_999}
+    assert driven.journal.newest().watermark_us(NAME) == 3_999_999
+    assert driven.journal.newest().watermark_us(OperatorName("other")) == 4_000_000
+    second = Times.after(driven.trail, 1_000, 9_000_000, {NAME: 2_000_000})
+    assert second.watermark(NAME) == Watermark(3_999_999, 3_999_999)
+    moment = second.moment(driven.assignment, NAME)
+    assert (moment.watermark_us, moment.late_us) == (3_999_999, 3_999_999)
+    moment = second.moment(driven.assignment)
+    assert (moment.watermark_us, moment.late_us) == (9_000_000, 4_000_000)
+    assert decode_times(json.loads(encode_times(second))) == second
 
 
 def test_processing_time_stands_still_where_the_clock_was_set_back(driven: Driven) -> None:

@@ -17,11 +17,10 @@ from pyspark.sql import types as T
 
 from millrace import types
 from millrace.arrays import Int64Array
-from millrace.errors import DuplicateNameError, InvalidNameError
 from millrace.ids import OperatorName
-from millrace.log.segment import DELETED, HI, LO
 from millrace.operators.aggregate import spec
-from millrace.operators.aggregate.reducers import Groups, Reducer, resolve
+from millrace.operators.aggregate.reducers import Groups
+from millrace.operators.aggregate.reducing import Reducers, check_names
 from millrace.operators.aggregate.spec import AggregateSpec
 from millrace.operators.input import Input
 from millrace.operators.operator import (
@@ -51,45 +50,24 @@ class AggregateOperator:
         self.name = name
         self.keys = tuple(keys)
         self.aggregates = tuple(aggregates)
-        self._reducers: list[Reducer] = [
-            resolve(a.function, a.name, a.type, {**dict(a.options), "ansi": ansi})
-            for a in self.aggregates
-        ]
+        self._reducers = Reducers(self.aggregates, ansi=ansi)
         self._key_types = [types.arrow_type(k.type, f"key column {k.name!r}") for k in self.keys]
-        self._check_names()
-
-    def _check_names(self) -> None:
-        seen: set[str] = set()
-        for field in self.state_schema.names:
-            if field.lower() in (HI, LO, DELETED):
-                raise InvalidNameError(
-                    f"operator {self.name!r} would have a column called {field!r}, which is "
-                    "reserved. Rename the aggregate, or the key column in transform()."
-                )
-            if field.lower() in seen:
-                raise DuplicateNameError(
-                    f"operator {self.name!r} would have two columns called {field!r}. Rename an "
-                    "aggregate, or a key column in transform()."
-                )
-            seen.add(field.lower())
+        check_names(name, self.state_schema.names)
 
     @property
     def state_schema(self) -> pa.Schema:
         fields = [pa.field(k.name, t) for k, t in zip(self.keys, self._key_types, strict=True)]
-        for reducer in self._reducers:
-            fields += reducer.fields
-        return pa.schema(fields)
+        return pa.schema([*fields, *self._reducers.fields])
 
     @property
     def output_schema(self) -> T.StructType:
         fields = [T.StructField(k.name, k.type) for k in self.keys]
-        fields += [T.StructField(r.name, r.result_type) for r in self._reducers]
-        return T.StructType(fields)
+        return T.StructType(fields + self._reducers.output_fields)
 
     @property
     def needs_order(self) -> bool:
         """Whether rows of different input partitions must be kept apart."""
-        return any(reducer.ordered for reducer in self._reducers)
+        return self._reducers.needs_order
 
     def spec(self) -> dict[str, Any]:
         return spec.to_json(self.keys, self.aggregates)
@@ -107,9 +85,7 @@ class AggregateOperator:
 
     def partials(self, inputs: Sequence[SparkColumn]) -> list[list[SparkColumn]]:
         """What the JVM computes for each aggregate, per key and input partition."""
-        return [
-            reducer.partials(column) for reducer, column in zip(self._reducers, inputs, strict=True)
-        ]
+        return self._reducers.partials(inputs)
 
     @property
     def tables(self) -> dict[str, TableLayout]:
@@ -122,6 +98,9 @@ class AggregateOperator:
     @property
     def runs_without_rows(self) -> bool:
         return False
+
+    def output_watermark(self, watermark_us: int | None) -> int | None:
+        return watermark_us
 
     def no_rows(self) -> Input:
         raise NotImplementedError("an aggregate has nothing to do without rows")
@@ -150,38 +129,15 @@ class AggregateOperator:
             types.conform(column, key_type).take(key_rows)
             for column, key_type in zip(rows.keys, self._key_types, strict=True)
         ]
-        taken = pa.array(order)
-        state: list[pa.Array] = []
-        shown: list[pa.Array] = []
-        for reducer, partials in zip(self._reducers, rows.partials, strict=True):
-            current = replica.gather(addresses, [field.name for field in reducer.fields])
-            incoming = _incoming(reducer, partials, taken)
-            merged = reducer.merge(current, incoming, grouped)
-            state += merged
-            shown.append(reducer.result(merged))
+        state = self._reducers.merge(replica, addresses, rows.partials, order, grouped)
+        shown = self._reducers.results(state)
         deleted = pa.array(np.zeros(len(hi), np.bool_))
         changed = pa.RecordBatch.from_arrays(
             [pa.array(hi), pa.array(lo), deleted, *keys, *state], schema=replica.schema
         )
-        output = pa.RecordBatch.from_arrays([*keys, *shown], names=self._output_names)
+        output = pa.RecordBatch.from_arrays([*keys, *shown], names=self.output_schema.names)
         added = int((addresses == 0).sum())
         return Change({MAIN: TableChange(changed, added)}, output)
 
     def sweep(self, table: str, moment: Moment) -> Sweep | None:
         return None
-
-    @property
-    def _output_names(self) -> list[str]:
-        return [k.name for k in self.keys] + [r.name for r in self._reducers]
-
-
-def _incoming(
-    reducer: Reducer, partials: Sequence[pa.ChunkedArray], taken: pa.Array
-) -> list[pa.Array]:
-    """An aggregate's partial results in order of key."""
-    columns = [types.conform(column, column.type).take(taken) for column in partials]
-    # A value that is kept as it came must have exactly the type it is kept in.
-    kept = reducer.fields[0]
-    if kept.name == reducer.name and columns[0].type != kept.type:
-        columns[0] = columns[0].cast(kept.type)
-    return columns

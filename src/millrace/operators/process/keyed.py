@@ -87,6 +87,9 @@ class KeyedOperator:
         dumps: Any = cloudpickle.dumps
         return bytes(dumps((type(self), (self.name, self.schemas, self.program))))
 
+    def output_watermark(self, watermark_us: int | None) -> int | None:
+        return watermark_us
+
     def no_rows(self) -> Input:
         nothing = np.empty(0, np.uint64)
         keys = tuple(pa.array([], key_type) for key_type in self._key_types)

@@ -33,7 +33,7 @@ from millrace.operators.process.keyed_states import KeyedStates
 from millrace.operators.process.layout import TIMER_TABLES
 from millrace.operators.process.processor import Processor, timers
 from millrace.state.replica import Replica
-from millrace.state.timers import TimerIndex
+from millrace.state.time_index import TimeIndex
 
 
 @contextlib.contextmanager
@@ -118,7 +118,6 @@ class PerKeyOperator(KeyedOperator):
         super().__init__(name, schemas, processor)
         self.processor = processor
         self._domains = sorted({t.time for t in timers(processor).values()})
-        self._timers = {domain: TimerIndex("time") for domain in self._domains}
 
     @property
     def runs_without_rows(self) -> bool:
@@ -168,7 +167,7 @@ class PerKeyOperator(KeyedOperator):
             now = moment.of(domain)
             if now is not None:
                 replica = replicas[TIMER_TABLES[domain]]
-                addresses = self._timers[domain].expired(replica, groups, now)
+                addresses = TimeIndex(replica, "time").due(groups, now)
                 found.append(ExpiredTimers(domain, replica, addresses))
         return found
 

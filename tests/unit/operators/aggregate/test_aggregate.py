@@ -59,8 +59,8 @@ def test_an_operator_survives_as_json() -> None:
 
 
 def test_a_kind_from_the_future_is_refused() -> None:
-    with pytest.raises(NewerFormatError, match=r"'totals' is a 'window'.*Upgrade"):
-        from_spec(NAME, {"kind": "window"})
+    with pytest.raises(NewerFormatError, match=r"'totals' is a 'pivot'.*Upgrade"):
+        from_spec(NAME, {"kind": "pivot"})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Expired timers: against looking at all of them."""
+"""Rows that are due: against looking at all of them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from tests.unit.driving import Location, State, fingerprint, updated
 from millrace.keygroups import Assignment
 from millrace.state import merging
 from millrace.state.replica import Replica
-from millrace.state.timers import TimerIndex
+from millrace.state.time_index import TimeIndex
 
 SCHEMA = pa.schema([("time", pa.int64())])
 
 
 def expired(
-    index: TimerIndex, replica: Replica, groups: np.ndarray, now: int
+    replica: Replica, groups: np.ndarray, now: int, since: int | None = None
 ) -> list[tuple[int, int]]:
-    addresses = index.expired(replica, groups, now)
+    index = TimeIndex(replica, "time", step=3)
+    addresses = index.due(groups, now) if since is None else index.between(groups, since, now)
     hi, lo, time = (c.to_pylist() for c in replica.gather(addresses, ["_hi", "_lo", "time"]))
     assert all(t <= now for t in time)
     found = list(zip(hi, lo, strict=True))
@@ -34,14 +35,13 @@ def brute_force(state: State, groups: np.ndarray, now: int) -> list[tuple[int, i
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_expired_timers_equal_those_found_by_looking_at_all(
+def test_what_is_due_equals_what_is_found_by_looking_at_all(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merging, "RUN_PIECES", 4)
     monkeypatch.setattr(merging, "LOG_PIECES", 0)
     chance = random.Random(seed)
-    location = Location(f"memory://timers-{seed}", SCHEMA)
-    index = TimerIndex("time")
+    location = Location(f"memory://times-{seed}", SCHEMA)
     replica, state, now = location.replica(), {}, 0  # type: tuple[Replica, State, int]
     keys = [fingerprint(n) for n in range(60)]
     for _ in range(50):
@@ -55,10 +55,14 @@ def test_expired_timers_equal_those_found_by_looking_at_all(
         fired: list[tuple[int, int]] = []
         for part in range(parts):
             groups = assignment.groups_of(part)  # type: ignore[arg-type]
-            found = expired(index, replica, groups, now)
+            found = expired(replica, groups, now)
             assert found == brute_force(state, groups, now)
             # A failed epoch asks again.
-            assert expired(index, replica, groups, now) == found
+            assert expired(replica, groups, now) == found
+            since, until = now + chance.randrange(-9, 9), now + chance.randrange(20)
+            within = expired(replica, groups, until, since)
+            before = set(brute_force(state, groups, since - 1))
+            assert within == [k for k in brute_force(state, groups, until) if k not in before]
             fired += found
         changes: dict[tuple[int, int], tuple[int] | None] = {}
         if chance.random() < 0.8:
@@ -72,6 +76,7 @@ def test_expired_timers_equal_those_found_by_looking_at_all(
 
 
 def test_nothing_is_due_in_an_empty_table() -> None:
-    location = Location("memory://timers-empty", SCHEMA)
+    location = Location("memory://times-empty", SCHEMA)
     replica = location.follow(location.replica())
-    assert len(TimerIndex("time").expired(replica, location.every, 10**9)) == 0
+    assert len(TimeIndex(replica, "time").due(location.every, 10**9)) == 0
+    assert len(TimeIndex(replica, "time").between(location.every, -5, 10**9)) == 0

@@ -1,0 +1,121 @@
+"""Event times and windows as a program gives them, checked before anything starts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import TypeAlias
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from millrace.api.columns import named
+from millrace.errors import EventTimeError, UsageError, WindowError
+from millrace.operators.process.declarations import duration_us
+from millrace.operators.window.emission import EARLY, FINAL, UPDATE, Emission
+from millrace.operators.window.panes import Windows
+from millrace.spark.exchange import event_micros
+
+Duration: TypeAlias = str | dt.timedelta
+"""A length of time: `"10 minutes"`, `"1 hour 30 minutes"`, or a timedelta."""
+
+_MILLISECOND = 1000
+_CALENDAR = re.compile(r"\b(month|year|quarter)s?\b", re.IGNORECASE)
+
+
+def check_event_time(name: str, data_type: T.DataType) -> None:
+    """Raise unless a column can be an event time."""
+    if not isinstance(data_type, T.TimestampType):
+        raise EventTimeError(
+            f"event_time={name!r}: the column is of type {data_type.simpleString()}, and an event "
+            "time is a timestamp. Convert it, for example with F.to_timestamp or "
+            "cast('timestamp'), before mr.stream."
+        )
+
+
+def with_watermark(df: DataFrame, event_time: str, watermark: str) -> DataFrame:
+    """The frame with Spark's watermark on a column."""
+    try:
+        return df.withWatermark(event_time, watermark)
+    except PySparkException as error:
+        raise EventTimeError(
+            f"watermark={watermark!r}: {str(error).splitlines()[0]} Say how late rows may be, for "
+            "example '10 minutes'."
+        ) from error
+
+
+def event_time_of(schema: T.StructType, name: str | None, dropped: str | None) -> SparkColumn:
+    """A stream's event time as an expression, in microseconds."""
+    if name is None and dropped is not None:
+        raise EventTimeError(
+            f"window() needs the event time {dropped!r}, which transform() has dropped. There are "
+            f"{', '.join(schema.names)}: keep {dropped!r} among them."
+        )
+    if name is None:
+        raise EventTimeError(
+            "window() needs an event time, and this stream has none. Give it one with "
+            "mr.stream(df, event_time='at', watermark='10 minutes'). Behind an operator there is "
+            "one if that is a window with emit='final'."
+        )
+    data_type = schema[name].dataType
+    if isinstance(data_type, T.StructType) and "end" in data_type.names:
+        time = data_type["end"].dataType
+    else:
+        time = data_type
+    if not isinstance(time, T.TimestampType):
+        raise EventTimeError(
+            f"window() needs the event time {name!r}, which transform() has made a "
+            f"{data_type.simpleString()}. Leave it as it was."
+        )
+    return event_micros(named(name), data_type)
+
+
+def make_windows(size: Duration, slide: Duration | None, offset: Duration | None) -> Windows:
+    """The windows of `window(size, slide, offset)`."""
+    size_us = _length("size", size)
+    slide_us = size_us if slide is None else _length("slide", slide)
+    return Windows(size_us, slide_us, 0 if offset is None else _offset(offset))
+
+
+def _length(what: str, given: Duration) -> int:
+    if isinstance(given, str) and _CALENDAR.search(given):
+        raise WindowError(
+            f"window({what}={given!r}): months and years differ in length, so windows cannot be "
+            "made of them, in Spark neither. Use days or weeks."
+        )
+    if not isinstance(given, str | dt.timedelta):
+        raise WindowError(f"window({what}={given!r}): give a length such as '10 minutes'.")
+    try:
+        return duration_us(given)
+    except UsageError as error:
+        raise WindowError(f"window({what}={given!r}): {error}") from error
+
+
+def _offset(given: Duration) -> int:
+    """An offset may be zero, and before 1970."""
+    if isinstance(given, dt.timedelta):
+        return given // dt.timedelta(microseconds=1)
+    text = str(given).strip()
+    if text.startswith("-"):
+        return -_length("offset", text[1:].strip())
+    if re.fullmatch(r"0\s*[A-Za-z]+", text):
+        return 0
+    return _length("offset", given)
+
+
+def parse_emission(emit: object) -> Emission:
+    """The emission of `emit=`."""
+    if emit in (FINAL, UPDATE):
+        return Emission(str(emit))
+    mode, _, period = str(emit).partition("=")
+    if mode.strip() != EARLY or not period.strip():
+        raise UsageError(
+            f"emit={emit!r}: use 'final', 'update', or 'early=10 seconds' for early results every "
+            "ten seconds beside the final ones."
+        )
+    period_us = duration_us(period.strip())
+    if period_us % _MILLISECOND:
+        raise UsageError(f"emit={emit!r}: early results come every whole number of milliseconds.")
+    return Emission(EARLY, period_us)

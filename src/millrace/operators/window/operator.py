@@ -1,0 +1,411 @@
+"""The window operator: aggregates per key and pane, emitted by window.
+
+Spark's JVM has reduced each input partition to one row per key and pane. In an epoch a shard (1)
+sets late rows aside, (2) merges the others into the rows of their panes, (3) finds the windows that
+are to be emitted, by the index of time and by what changed, (4) puts their panes together, and (5)
+counts the panes that are over. Those are not written: see `state.eviction`.
+
+Invariant: a window is emitted as final in the one epoch whose watermark passes its end, with
+everything that came up to and in that epoch. What comes for it later is late, because late is what
+was over in the epoch before. So with windows that overlap, a row may be late for some of its
+windows and in time for others: its pane takes it, and only windows that are not over show it.
+
+Known rough edge: with windows that overlap, an update looks for every pane of every window that
+changed, whether the key has it or not.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import types as T
+
+from millrace import types
+from millrace.arrays import BoolArray, Int64Array, UInt64Array
+from millrace.ids import OperatorName
+from millrace.log.segment import HI, LO
+from millrace.operators.aggregate.reducers import Groups
+from millrace.operators.aggregate.reducing import Reducers, check_names
+from millrace.operators.input import Input
+from millrace.operators.operator import MAIN, Change, Column, Moment, TableChange, TableLayout
+from millrace.operators.process.outputs import LATE
+from millrace.operators.window.addresses import at_times
+from millrace.operators.window.assembling import (
+    PaneRows,
+    WindowRows,
+    assembled,
+    panes_around,
+    positions,
+    windows_around,
+)
+from millrace.operators.window.emission import IS_FINAL, UPDATE
+from millrace.operators.window.layout import (
+    EARLY_DUE,
+    PANE,
+    WINDOW,
+    eviction,
+    state_fields,
+    window_column,
+)
+from millrace.operators.window.spec import WINDOW_TYPE, WindowDefinition
+from millrace.state.eviction import Eviction
+from millrace.state.replica import Replica
+from millrace.state.sorting import group_starts, sort_order
+from millrace.state.time_index import TimeIndex
+
+_NONE = np.empty(0, np.uint64)
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """The rows that came, merged with what was there; one row per key and pane."""
+
+    rows: PaneRows
+    addresses: UInt64Array
+    """Where each row was; 0 for a new one."""
+
+
+class WindowOperator:
+    """Keys, windows, aggregates, and when results are emitted."""
+
+    runs_without_rows = True
+    """Windows end when the watermark passes, and it may pass without rows."""
+
+    def __init__(
+        self,
+        name: OperatorName,
+        definition: WindowDefinition,
+        fields: Sequence[Column] = (),
+        *,
+        ansi: bool = True,
+    ) -> None:
+        """`fields` are the columns of the stream, for the late rows."""
+        self.name = name
+        self.definition = definition
+        self.keys = definition.keys
+        self.windows = definition.windows
+        self.emission = definition.emission
+        self.fields = tuple(fields)
+        self._ansi = ansi
+        self.reducers = Reducers(definition.aggregates, ansi=ansi)
+        self._key_types = [types.arrow_type(k.type, f"key column {k.name!r}") for k in self.keys]
+        check_names(name, self.output_schema.names)
+        self.tables: dict[str, TableLayout] = {MAIN: TableLayout(self._schema(), evicts=True)}
+        check_names(name, self.tables[MAIN].schema.names)
+        self.side_schemas: dict[str, T.StructType] = {
+            LATE: T.StructType([T.StructField(f.name, f.type) for f in self.fields])
+        }
+
+    def _schema(self) -> pa.Schema:
+        keys = [pa.field(k.name, t) for k, t in zip(self.keys, self._key_types, strict=True)]
+        before, after = state_fields(self.spec()["emit"])
+        return pa.schema([*keys, *before, *self.reducers.fields, *after])
+
+    @property
+    def output_schema(self) -> T.StructType:
+        fields = [T.StructField(k.name, k.type) for k in self.keys]
+        fields.append(T.StructField(WINDOW, WINDOW_TYPE))
+        fields += self.reducers.output_fields
+        if self.emission.has_early:
+            fields.append(T.StructField(IS_FINAL, T.BooleanType()))
+        return T.StructType(fields)
+
+    @property
+    def needs_order(self) -> bool:
+        """Whether rows of different input partitions must be kept apart."""
+        return self.reducers.needs_order
+
+    def spec(self) -> dict[str, Any]:
+        return self.definition.to_json()
+
+    @staticmethod
+    def from_spec(name: OperatorName, data: dict[str, Any], *, ansi: bool = True) -> WindowOperator:
+        return WindowOperator(name, WindowDefinition.from_json(data), ansi=ansi)
+
+    def code(self) -> bytes:
+        """What a worker needs to run it: a spec does not have the columns of late rows."""
+        return pickle.dumps((_restored, (self.name, self.definition, self.fields, self._ansi)))
+
+    def partials(self, inputs: Sequence[SparkColumn]) -> list[list[SparkColumn]]:
+        """What the JVM computes for each aggregate, per key, pane and input partition."""
+        return self.reducers.partials(inputs)
+
+    def output_watermark(self, watermark_us: int | None) -> int | None:
+        # A window's event time is its last microsecond. All that end up to the watermark have been
+        # emitted, so no row before the watermark follows.
+        return watermark_us
+
+    def no_rows(self) -> Input:
+        nothing = np.empty(0, np.uint64)
+        keys = tuple(pa.array([], key_type) for key_type in self._key_types)
+        return Input(nothing, nothing, keys)
+
+    def sweep(self, table: str, moment: Moment) -> Eviction:
+        return eviction(self.windows, moment)
+
+    def apply(
+        self, replicas: dict[str, Replica], rows: Input, groups: Int64Array, moment: Moment
+    ) -> Change:
+        replica = replicas[MAIN]
+        counters: dict[str, int] = {}
+        sides: dict[str, pa.RecordBatch] = {}
+        positions = self._in_time(rows, moment, counters, sides)
+        merged = self._merged(replica, rows, positions)
+        emit = _Emitting(self, replica, groups, moment, merged)
+        output = emit.output()
+        change = self._change(replica, merged, emit)
+        counters["evicted"] = change.evicted
+        return Change({MAIN: change}, output, counters, sides)
+
+    def _in_time(
+        self,
+        rows: Input,
+        moment: Moment,
+        counters: dict[str, int],
+        sides: dict[str, pa.RecordBatch],
+    ) -> Int64Array | None:
+        """The positions of the rows to merge; None for all. Counts the others."""
+        if not rows.num_rows:
+            return None
+        assert rows.pane is not None
+        assert rows.count is not None
+        panes, known = _numbers(rows.pane)
+        # As in Spark, a watermark that is not there yet is 0.
+        late = known & (self.windows.last_end(panes) <= (moment.late_us or 0))
+        if rows.late is not None and late.any():
+            sides[LATE] = self._late_rows(rows, late)
+        kept = known & ~late
+        if kept.all():
+            return None
+        counts, _ = _numbers(rows.count)
+        counters["late"] = int(counts[late].sum())
+        if not known.all():
+            counters["without_time"] = int(counts[~known].sum())
+        return np.flatnonzero(kept)
+
+    def _late_rows(self, rows: Input, late: BoolArray) -> pa.RecordBatch:
+        """Late rows as they came: equal ones travelled as one, with their number."""
+        assert rows.late is not None
+        assert rows.count is not None
+        counts, _ = _numbers(rows.count)
+        each = pa.array(np.repeat(np.flatnonzero(late), counts[late]))
+        schema = types.arrow_schema(self.side_schemas[LATE])
+        whole = types.conform(rows.late, pa.struct(list(schema))).take(each)
+        return pa.RecordBatch.from_arrays(whole.flatten(), schema=schema)
+
+    def _merged(self, replica: Replica, rows: Input, positions: Int64Array | None) -> _Merged:
+        if not rows.num_rows or (positions is not None and not len(positions)):
+            return _Merged(self._stored(replica, _NONE), _NONE)
+        assert rows.pane is not None
+        panes, _ = _numbers(rows.pane)
+        hi, lo = rows.hi, rows.lo
+        if positions is not None:
+            panes, hi, lo = panes[positions], hi[positions], lo[positions]
+        hi, lo = at_times(hi, lo, panes)
+        order = sort_order(hi, lo)
+        hi, lo, panes = hi[order], lo[order], panes[order]
+        source = order if positions is None else positions[order]
+        starts = group_starts(hi, lo)
+        part = np.zeros(len(order), np.int64)
+        if self.needs_order:
+            assert rows.part is not None
+            part = rows.part[source].astype(np.int64)
+        heads = starts[:-1]
+        hi, lo, panes = hi[heads], lo[heads], panes[heads]
+        addresses = replica.find(hi, lo)
+        first = pa.array(source[heads])
+        keys = [
+            types.conform(column, key_type).take(first)
+            for column, key_type in zip(rows.keys, self._key_types, strict=True)
+        ]
+        grouped = Groups(starts, part)
+        state = self.reducers.merge(replica, addresses, rows.partials, source, grouped)
+        return _Merged(PaneRows(hi, lo, panes, keys, state), addresses)
+
+    def _stored(self, replica: Replica, addresses: UInt64Array) -> PaneRows:
+        """Rows of the replica."""
+        hi, lo, panes = (c.to_numpy() for c in replica.gather(addresses, [HI, LO, PANE]))
+        keys = replica.gather(addresses, [key.name for key in self.keys])
+        states = replica.gather(addresses, [field.name for field in self.reducers.fields])
+        return PaneRows(hi, lo, panes, keys, states)
+
+    def _change(self, replica: Replica, merged: _Merged, emitting: _Emitting) -> TableChange:
+        """The rows that stay in state, and the number of those that are over."""
+        rows = merged.rows
+        is_new = merged.addresses == 0
+        staying = rows.panes >= emitting.limit
+        evicted = int((~staying & ~is_new).sum()) + emitting.evicted()
+        arrays = [
+            pa.array(rows.hi),
+            pa.array(rows.lo),
+            pa.array(np.zeros(len(rows), np.bool_)),
+            *rows.keys,
+            pa.array(rows.panes),
+            *rows.states,
+        ]
+        if emitting.due is not None:
+            arrays.append(emitting.due)
+        changed = pa.RecordBatch.from_arrays(arrays, schema=replica.schema)
+        if not staying.all():
+            changed = changed.filter(pa.array(staying))
+        return TableChange(changed, int((staying & is_new).sum()), evicted=evicted)
+
+
+def _restored(
+    name: OperatorName, definition: WindowDefinition, fields: Sequence[Column], ansi: bool
+) -> WindowOperator:
+    return WindowOperator(name, definition, fields, ansi=ansi)
+
+
+class _Emitting:
+    """What one shard emits in one epoch, and which panes are over after it."""
+
+    def __init__(
+        self,
+        operator: WindowOperator,
+        replica: Replica,
+        groups: Int64Array,
+        moment: Moment,
+        merged: _Merged,
+    ) -> None:
+        self._operator = operator
+        self._windows = operator.windows
+        self._replica = replica
+        self._groups = groups
+        self._moment = moment
+        self._merged = merged
+        self._watermark = moment.watermark_us or 0
+        self._late = min(moment.late_us or 0, self._watermark)
+        self._found: dict[tuple[int, int], UInt64Array] = {}
+        # Until all rows of the epoch are there, windows are over as they were before it.
+        until = self._late if moment.more else self._watermark
+        self.limit = self._windows.over_before(until)
+        self.due: pa.Array | None = None
+        """For each merged row, when it is due early; None if nothing is."""
+
+    def output(self) -> pa.RecordBatch:
+        mode = self._operator.emission.mode
+        if mode == UPDATE:
+            return self._updates()
+        final = self._final()
+        if not self._operator.emission.has_early:
+            return final
+        return pa.concat_batches([final, self._early()])
+
+    def evicted(self) -> int:
+        """Rows that the epoch did not change and that are over."""
+        before = self._windows.over_before(self._late)
+        return len(self._untouched(before, self.limit - self._windows.pane_us))
+
+    def _untouched(self, first: int, last: int) -> UInt64Array:
+        """Addresses of rows with panes from `first` to `last` that no row came for."""
+        if first > last:
+            return _NONE
+        if (first, last) not in self._found:
+            index = TimeIndex(self._replica, PANE, self._windows.pane_us)
+            self._found[first, last] = self._without_touched(
+                index.between(self._groups, first, last)
+            )
+        return self._found[first, last]
+
+    def _without_touched(self, addresses: UInt64Array) -> UInt64Array:
+        touched = self._merged.addresses
+        return addresses[~np.isin(addresses, touched[touched != 0])] if len(touched) else addresses
+
+    def _final(self) -> pa.RecordBatch:
+        """The windows that the watermark has passed in this epoch."""
+        windows = self._windows
+        first = windows.end_after(self._late)
+        last = windows.end_after(self._watermark) - windows.slide_us
+        if self._moment.more or first > last:
+            return self._nothing()
+        span = (first - windows.size_us, last - windows.pane_us)
+        stored = self._operator._stored(self._replica, self._untouched(*span))
+        panes = self._merged.rows.panes
+        came = self._merged.rows.take(np.flatnonzero((panes >= span[0]) & (panes <= span[1])))
+        ended = self._assembled(came.and_then(stored), self._late, self._watermark)
+        return self._batch(ended, is_final=True)
+
+    def _nothing(self) -> pa.RecordBatch:
+        rows = self._merged.rows.take(np.empty(0, np.int64))
+        return self._batch(self._assembled(rows, self._late), is_final=True)
+
+    def _updates(self) -> pa.RecordBatch:
+        """The windows that changed in this epoch and were not over before it."""
+        return self._around(self._merged.rows, self._late)
+
+    def _early(self) -> pa.RecordBatch:
+        """The windows whose early results are due, and are not over."""
+        emission, moment = self._operator.emission, self._moment
+        now, since = moment.processing_us, moment.since_us
+        merged = self._merged
+        before, known = _numbers(self._replica.gather(merged.addresses, [EARLY_DUE])[0])
+        is_due = known & (before > since) & (before <= now)
+        next_due = np.full(len(is_due), emission.next_due(now))
+        if moment.more:
+            # What is due stays so until all rows of the epoch are there.
+            self.due = pa.array(np.where(is_due, before, next_due))
+            return self._nothing()
+        # What is emitted now, with all changes, is not due again until it changes.
+        self.due = pa.array(next_due, mask=is_due)
+        changed = merged.rows.take(np.flatnonzero(is_due))
+        index = TimeIndex(self._replica, EARLY_DUE, emission.period_us)
+        found = self._without_touched(index.between(self._groups, since + 1, now))
+        changed = changed.and_then(self._operator._stored(self._replica, found))
+        return self._around(changed, self._watermark)
+
+    def _around(self, changed: PaneRows, after_us: int) -> pa.RecordBatch:
+        """The windows that some panes are in and that end after a time."""
+        windows = self._windows
+        if not windows.overlap:
+            return self._batch(self._assembled(changed, after_us), is_final=False)
+        only = windows_around(changed, windows, after_us)
+        hi, lo = panes_around(changed, windows, after_us)
+        merged = self._merged.rows
+        at = positions(hi, lo, merged.hi, merged.lo)
+        came = at >= 0
+        addresses = self._replica.find(hi[~came], lo[~came])
+        stored = self._operator._stored(self._replica, addresses[addresses != 0])
+        rows = merged.take(at[came]).and_then(stored)
+        return self._batch(self._assembled(rows, after_us, only=only), is_final=False)
+
+    def _assembled(
+        self,
+        rows: PaneRows,
+        after_us: int,
+        until_us: int | None = None,
+        only: tuple[UInt64Array, UInt64Array] | None = None,
+    ) -> WindowRows:
+        operator = self._operator
+        return assembled(
+            rows,
+            self._windows,
+            operator.reducers.combine,
+            after_us,
+            until_us,
+            only=only,
+            in_order=operator.needs_order,
+        )
+
+    def _batch(self, rows: WindowRows, *, is_final: bool) -> pa.RecordBatch:
+        operator = self._operator
+        arrays = [*rows.keys, window_column(rows.ends, self._windows)]
+        arrays += operator.reducers.results(rows.states)
+        if operator.emission.has_early:
+            arrays.append(pa.array(np.full(len(rows.ends), is_final)))
+        return pa.RecordBatch.from_arrays(arrays, names=operator.output_schema.names)
+
+
+def _numbers(column: Any) -> tuple[Int64Array, BoolArray]:
+    """Whole numbers, and which of them are not NULL."""
+    array = types.conform(column, pa.int64())
+    if not array.null_count:
+        return array.to_numpy(), np.ones(len(array), np.bool_)
+    valid: BoolArray = array.is_valid().to_numpy(zero_copy_only=False)
+    return array.fill_null(0).to_numpy(), valid

@@ -1,0 +1,23 @@
+"""Testing operators without Spark: real state, a clock and a watermark under your control.
+
+    harness = mr.testing.Harness(
+        Visits(), key="user", schema="user string, page string, at timestamp",
+        output="user string, visits long", event_time="at",
+    )
+    harness.send([{"user": "ann", "page": "/", "at": noon}])
+    harness.advance_watermark(noon + mr.minutes(31))      # timers fire, late rows are late
+
+Send broadcast rows with them: `harness.send(rows, broadcast={"rules": {"key": value}})`.
+
+Each call is an epoch and returns the rows it emitted: as a list those of the main output, with
+`.side("alerts")` those of a side output, with `.late()` the input rows that were too late. State
+goes through the same tables, segments and merges as in a query; only Spark is missing.
+
+`WindowHarness` does the same for windows.
+"""
+
+from millrace.testing.epochs import Emitted
+from millrace.testing.processors import Broadcasts, Harness, run
+from millrace.testing.windows import WindowHarness
+
+__all__ = ["Broadcasts", "Emitted", "Harness", "WindowHarness", "run"]
