@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from millrace.errors import SchemaChangedError, WindowError
+from millrace.errors import MalformedError, SchemaChangedError, WindowError
 from millrace.ids import OperatorName
 from millrace.operators.registry import check_change
+from millrace.operators.spec_check import check_spec
 from millrace.operators.window.addresses import at_times
 from millrace.operators.window.panes import Windows
 from millrace.state.owners import ENTRY_MASK
@@ -81,3 +82,24 @@ def test_the_windows_of_a_location_stay() -> None:
         check_change(name, spec(), spec(window={"size": 20, "slide": 20, "offset": 0}))
     with pytest.raises(SchemaChangedError, match="was 'window' and is now 'aggregate'"):
         check_change(name, spec(), spec(kind="aggregate"))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"window": {"size": 10, "slide": 10}},
+        {"window": {"size": 0, "slide": 10, "offset": 0}},
+        {"window": {"size": 10, "slide": 11, "offset": 0}},
+        {"window": {"size": 10, "slide": 10, "offset": 10}},
+        {"window": {"size": 10**9, "slide": 7, "offset": 0}},
+        {"window": "1 minute"},
+        {"emit": {"mode": "sometimes", "period": 0}},
+        {"emit": {"mode": "early", "period": 0}},
+        {"emit": {"mode": "final"}},
+    ],
+)
+def test_a_spec_that_cannot_be_is_malformed(changed: dict[str, object]) -> None:
+    keys = [{"name": "k", "type": "string"}]
+    check_spec(spec(keys=keys))
+    with pytest.raises(MalformedError):
+        check_spec(spec(keys=keys, **changed))
