@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.spark import support
+from tests.waiting import DEADLINE
 
 import millrace as mr
 from millrace.log import Journal, open_store
@@ -156,7 +157,9 @@ def test_a_window_over_windows_is_that_of_spark(new_york: SparkSession, tmp_path
     assert set(trail.watermarks.values()) == {trail.watermark_ms * 1000}
 
 
-def test_late_rows_a_restart_and_what_is_left(spark: SparkSession, tmp_path: Path) -> None:
+def test_late_rows_a_restart_a_rescale_and_what_is_left(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     folder = support.Folder(tmp_path / "in", "page string, at timestamp, ms int")
 
     def at(minutes: float) -> dt.datetime:
@@ -167,7 +170,7 @@ def test_late_rows_a_restart_and_what_is_left(spark: SparkSession, tmp_path: Pat
     location = str(tmp_path / "location")
     reports: list[dict[str, Any]] = []
 
-    def live(parallelism: int) -> None:
+    def live(parallelism: int, *drops: list[tuple[Any, ...]]) -> None:
         stream = mr.stream(
             folder.stream(spark, maxFilesPerTrigger="1"), event_time="at", watermark="0 seconds"
         )
@@ -178,17 +181,19 @@ def test_late_rows_a_restart_and_what_is_left(spark: SparkSession, tmp_path: Pat
             .start(location, parallelism=parallelism)
         )
         try:
-            query.process_all_available()
+            for number, rows in enumerate(drops):
+                if number:
+                    query.rescale(1).wait(DEADLINE)
+                folder.drop(rows)
+                query.process_all_available()
             reports.extend(query.recent_progress())
         finally:
             query.stop()
 
-    folder.drop([("a", at(1), 1), ("b", at(2), 2), ("a", at(11), 3)])
-    live(parallelism=2)
+    live(2, [("a", at(1), 1), ("b", at(2), 2), ("a", at(11), 3)])
     # Windows up to at(10) are over; one of these is late twice, and equal to itself.
-    folder.drop([("a", at(3), 4), ("a", at(3), 4), ("b", at(12), 5), ("c", None, 6)])
-    folder.drop([("z", at(600), 7)])
-    live(parallelism=3)
+    second = [("a", at(3), 4), ("a", at(3), 4), ("b", at(12), 5), ("c", None, 6)]
+    live(3, second, [("z", at(600), 7)])
     emitted = sorted(
         (row["page"], (row["window"]["end"] - START) // dt.timedelta(minutes=1), row["n"])
         for table in finals.values()

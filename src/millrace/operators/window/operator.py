@@ -201,7 +201,7 @@ class WindowOperator:
 
     def _merged(self, replica: Replica, rows: Input, positions: Int64Array | None) -> _Merged:
         if not rows.num_rows or (positions is not None and not len(positions)):
-            return _Merged(self._stored(replica, _NONE), _NONE)
+            return _Merged(self.stored(replica, _NONE), _NONE)
         assert rows.pane is not None
         panes, _ = _numbers(rows.pane)
         hi, lo = rows.hi, rows.lo
@@ -228,7 +228,7 @@ class WindowOperator:
         state = self.reducers.merge(replica, addresses, rows.partials, source, grouped)
         return _Merged(PaneRows(hi, lo, panes, keys, state), addresses)
 
-    def _stored(self, replica: Replica, addresses: UInt64Array) -> PaneRows:
+    def stored(self, replica: Replica, addresses: UInt64Array) -> PaneRows:
         """Rows of the replica."""
         hi, lo, panes = (c.to_numpy() for c in replica.gather(addresses, [HI, LO, PANE]))
         keys = replica.gather(addresses, [key.name for key in self.keys])
@@ -326,7 +326,7 @@ class _Emitting:
         if self._moment.more or first > last:
             return self._nothing()
         span = (first - windows.size_us, last - windows.pane_us)
-        stored = self._operator._stored(self._replica, self._untouched(*span))
+        stored = self._operator.stored(self._replica, self._untouched(*span))
         panes = self._merged.rows.panes
         came = self._merged.rows.take(np.flatnonzero((panes >= span[0]) & (panes <= span[1])))
         ended = self._assembled(came.and_then(stored), self._late, self._watermark)
@@ -357,7 +357,7 @@ class _Emitting:
         changed = merged.rows.take(np.flatnonzero(is_due))
         index = TimeIndex(self._replica, EARLY_DUE, emission.period_us)
         found = self._without_touched(index.between(self._groups, since + 1, now))
-        changed = changed.and_then(self._operator._stored(self._replica, found))
+        changed = changed.and_then(self._operator.stored(self._replica, found))
         return self._around(changed, self._watermark)
 
     def _around(self, changed: PaneRows, after_us: int) -> pa.RecordBatch:
@@ -371,7 +371,7 @@ class _Emitting:
         at = positions(hi, lo, merged.hi, merged.lo)
         came = at >= 0
         addresses = self._replica.find(hi[~came], lo[~came])
-        stored = self._operator._stored(self._replica, addresses[addresses != 0])
+        stored = self._operator.stored(self._replica, addresses[addresses != 0])
         rows = merged.take(at[came]).and_then(stored)
         return self._batch(self._assembled(rows, after_us, only=only), is_final=False)
 
