@@ -13,6 +13,7 @@ import pytest
 
 import millrace as mr
 from millrace.errors import EventTimeError, UnknownColumnError, UsageError
+from millrace.serve.lookups import Lookups
 from millrace.testing import WindowHarness
 
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
@@ -160,3 +161,27 @@ def test_final_windows_are_those_of_a_batch_in_duckdb(size: int, slide: int) -> 
         {"size": size, "slide": slide, "noon": int(NOON.timestamp()) // 60},
     ).fetchall()
     assert brief(emitted) == sorted(expected)
+
+
+@pytest.mark.parametrize("slide", ["10 minutes", "5 minutes"])
+def test_windows_are_served_by_key_and_start(slide: str) -> None:
+    tested = harness(slide=slide)
+    tested.send([view("a", 1, 1), view("a", 7, 2), view("b", 12, 3)])
+    with Lookups(tested.location) as lookups:
+        minutes = [0, 10, 0, 3]
+        starts = pa.array([NOON + mr.minutes(m) for m in minutes], pa.timestamp("us", "UTC"))
+        keys = {"page": pa.array(["a", "b", "b", "a"]), "window_start": starts}
+        answer = lookups.look_up("tested", keys)
+        assert answer.found.tolist() == [True, True, False, False]
+        found = answer.rows.to_pylist()
+        assert [(row["page"], row["n"], row["total"]) for row in found] == [
+            ("a", 2, 3),
+            ("b", 1, 3),
+            ("b", None, None),
+            ("a", None, None),
+        ]
+        tested.advance_watermark(NOON + mr.minutes(15))
+        lookups.refresh()
+        answer = lookups.look_up("tested", keys, ["total"])
+        assert answer.found.tolist() == [False, True, False, False]
+        assert answer.rows.schema.names == ["page", "window_start", "total"]
