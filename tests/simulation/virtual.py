@@ -8,7 +8,8 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from millrace import clock
-from millrace.log import journal, segment
+from millrace.log import journal
+from millrace.log.segment import encoding
 from millrace.reconfigure import strategies
 from millrace.spark import following
 from millrace.state import cache, merging
@@ -47,7 +48,7 @@ def virtual(time: VirtualClock) -> Iterator[None]:
         for name in ("stopwatch", "now_ms", "sleep", "fresh_id"):
             stack.enter_context(patch.object(clock, name, getattr(time, name)))
         for module, name, value in (
-            (segment, "PAGE_ROWS", 4),
+            (encoding, "PAGE_ROWS", 4),
             (journal, "FULL_EVERY", 5),
             (merging, "MERGE_RATIO", 1.0),
             (merging, "RUN_PIECES", 3),
