@@ -189,3 +189,11 @@ def test_what_is_missing_is_named(location: Location) -> None:
     store.delete("spark/metadata")
     with pytest.raises(CorruptSparkLogError, match=r"spark/metadata is missing\. Continuing would"):
         check_logs(store, 1)
+
+
+def test_a_file_that_another_driver_writes_is_no_damage(location: Location) -> None:
+    name = ".3.f7904405.tmp"
+    location.store.put(f"spark/sources/0/{name}", b"v1\n")
+    location.store.put(f"spark/sources/0/.{name}.crc", b"crc\0")
+    assert not damaged_logs(location.store)
+    check_logs(location.store, BATCHES - 1)
