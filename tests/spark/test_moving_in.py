@@ -294,7 +294,7 @@ def test_what_does_not_fit(moving: Moving, tmp_path: Path) -> None:
         "in the order of Spark's agg": keyed.aggregate(s=mr.sum("v"), n=mr.count(), name="totals"),
         r"\(sum\) is left": keyed.aggregate(n=mr.count(), name="totals"),
         "Key the stream by the same": mr.stream(df).key_by("g").aggregate(n=mr.count()),
-        "transformWithState or dropDuplicates only": keyed.process(Seen(), "k string"),
+        "only continue transformWithState or dropDuplicates": keyed.process(Seen(), "k string"),
     }
     for why, other in wrong.items():
         with pytest.raises(SparkStateError, match=why):

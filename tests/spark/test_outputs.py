@@ -534,7 +534,7 @@ def test_wrong_outputs_are_refused_before_anything_starts(
     with pytest.raises(UnknownOutputError, match="has no side output 'late rows'"):
         visits.side("late rows")
     for stream in (source, visits.transform(lambda df: df), visits.side("long_ones")):
-        with pytest.raises(UnknownOutputError, match=r"call it on what process\(\) returned"):
+        with pytest.raises(UnknownOutputError, match=r"call it on what process"):
             stream.side("long_ones")
     counts = source.key_by("user").aggregate(name="counts", n=mr.count())
     with pytest.raises(UnknownOutputError, match="it has none"):
