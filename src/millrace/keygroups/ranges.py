@@ -51,8 +51,10 @@ def parse_ranges(text: object, below: int = MAX_KEY_GROUPS) -> Int64Array:
 
 def listed_ranges(text: str) -> Int64Array:
     """Ranges as people write them, in any order; raises if they are none."""
-    parts = [parse_ranges(part) for part in text.split(",") if text]
-    return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+    parts = text.split(",")
+    if text and "" in parts:
+        raise MalformedError(f"{text[:80]!r} are not ranges of key groups")
+    return np.unique(np.concatenate([parse_ranges(part) for part in parts]))
 
 
 def _one(start: int, last: int) -> str:

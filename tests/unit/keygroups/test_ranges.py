@@ -41,5 +41,6 @@ def test_text_that_is_not_ranges_is_not_guessed_at(text: str) -> None:
 def test_people_may_write_ranges_in_any_order() -> None:
     assert listed_ranges("7,0-2,1").tolist() == [0, 1, 2, 7]
     assert listed_ranges("").tolist() == []
-    with pytest.raises(MalformedError):
-        listed_ranges("2-")
+    for wrong in ("2-", "1,,2", ",", "1,"):
+        with pytest.raises(MalformedError):
+            listed_ranges(wrong)

@@ -98,7 +98,10 @@ def same(value: Any) -> Any:
 
 def distinct(values: Values) -> list[Any]:
     """Each value once, in the order of first sight."""
-    return list({same(v): v for v in reversed(values)}.values())[::-1] if values else []
+    found: dict[Any, Any] = {}
+    for value in values:
+        found.setdefault(same(value), value)
+    return list(found.values())
 
 
 def _hll(values: Values, options: Mapping[str, Any]) -> bytes:
