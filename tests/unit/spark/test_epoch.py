@@ -41,7 +41,7 @@ class Idle:
         self.director = Director(cluster, self.requests, "run", assignments, DirectorOptions())
         spark: Any = None
         self.runner = EpochRunner(
-            self.journal, [self.counting.operator], spark, self.director, spark, run_id="run"
+            self.journal, [self.counting.operator], spark, self.director, spark, spark, run_id="run"
         )
 
     def step(self) -> int | None:

@@ -10,12 +10,12 @@ import pytest
 from tests.collisions import colliding_members, colliding_strings
 
 import millrace as mr
-from millrace import testing
 from millrace.errors import CollisionError
 from millrace.keygroups.hashing import entry_digests, fingerprints
 from millrace.keygroups.scheme import CHAINED, UNSALTED
 from millrace.operators.process.tables import WHOLE
 from millrace.testing import Harness
+from millrace.testing import epochs as testing
 
 
 class Seen(mr.Processor):

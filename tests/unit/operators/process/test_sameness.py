@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.epoch.commit import Times
 from millrace.epoch.shard import open_shard
 from millrace.ids import Shard
-from millrace.operators.operator import Moment
 from millrace.operators.process import tables
 from millrace.operators.process.convert import to_us
 from millrace.state import merging
@@ -123,9 +123,8 @@ def test_applying_an_epoch_twice_gives_the_same_rows() -> None:
     for batch in rows[:19]:
         tested.send(batch)
     batch = tested._input(rows[19])
-    moment = Moment(
-        tested._trail.epoch + 1, to_us(START + mr.seconds(3)), to_us(START + mr.seconds(2))
-    )
+    times = Times.after(tested._trail, to_us(START + mr.seconds(3)), to_us(START + mr.seconds(2)))
+    moment = times.moment(tested._assignment)
     results = []
     for _ in range(3):
         shard = open_shard(tested._task(), tested._operator, Shard(0), moment, ReplicaCache())
