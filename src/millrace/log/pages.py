@@ -22,7 +22,7 @@ def read_schema(buffer: pa.Buffer) -> pa.Schema:
     try:
         schema = pa.ipc.read_schema(buffer)
         names = schema.names
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
         raise MalformedError(f"its schema cannot be read: {_brief(error)}") from error
     if len(set(names)) < len(names):
         raise MalformedError("two of its columns have the same name")
@@ -38,7 +38,7 @@ def read_page(page: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
             raise MalformedError("it is not a plain record batch")
         batch = pa.ipc.read_record_batch(page, schema)
         _check_within(batch, page)
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
         raise MalformedError(f"it cannot be read: {_brief(error)}") from error
     return batch
 
@@ -54,7 +54,7 @@ def check_columns(batch: pa.RecordBatch, names: Collection[str] | None = None) -
             column.view(_plain(field.type)).validate(full=True)
             if not field.nullable and column.null_count:
                 raise MalformedError(f"column {field.name!r} has NULLs")
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
         raise MalformedError(f"column {field.name!r}: {_brief(error)}") from error
 
 
@@ -72,7 +72,7 @@ def read_file(data: pa.Buffer) -> pa.Table:
             batch.validate(full=True)
             batches.append(batch)
         return pa.Table.from_batches(batches, file.schema)
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError, EOFError) as error:
         raise MalformedError(f"it cannot be read: {_brief(error)}") from error
 
 

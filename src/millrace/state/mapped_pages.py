@@ -94,7 +94,7 @@ class MappedPages:
             try:
                 check_page(batch, section, index, number, self._shift, self._owned)
                 chunk = self.columns.add(batch)
-            except (MalformedError, pa.ArrowException) as error:
+            except (MalformedError, pa.ArrowException, ValueError) as error:
                 raise segment.malformed(error) from error
             page = MappedPage(chunk, section.first, section.last, {})
             self._pages[key] = page
