@@ -14,7 +14,7 @@ from millrace.ids import Epoch
 from millrace.log.journal import Journal, fenced_by
 
 TAKEN_OVER = 2
-"""Before its first commit, a run has lost when others have committed so many epochs since it began.
+"""A run that has not committed yet has lost when others committed this many epochs since its start.
 
 One is not enough: a predecessor may still commit the epoch that it is in, and the new run goes on
 from there. To commit a second one, it must have written the batch that the new run needs into

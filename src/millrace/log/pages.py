@@ -83,7 +83,7 @@ def plain_schema(schema: pa.Schema) -> None:
 
 
 ALIGNED = 8
-"""Arrow's writers begin every buffer at a multiple of so many bytes."""
+"""Arrow's writers begin every buffer at a multiple of this many bytes."""
 
 _FLAT = (
     pa.types.is_boolean,

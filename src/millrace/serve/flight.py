@@ -86,7 +86,7 @@ class FlightLookups(flight.FlightServerBase):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _one_of_few(self) -> Iterator[None]:
-        """A call among at most so many; each has a thread for as long as it is open."""
+        """One of a bounded number of calls; each holds a thread while it is open."""
         if not self._calls.acquire(blocking=False):
             raise flight.FlightUnavailableError(
                 f"{MOST_CALLS} look-ups are open already. Try again, and close exchanges that are "

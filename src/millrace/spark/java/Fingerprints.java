@@ -102,7 +102,7 @@ public class Fingerprints implements java.io.Serializable {
       end = SALT;
     }
 
-    /** Room for so many bytes more, and for the padding of a short encoding. */
+    /** Makes room for more bytes, and for the padding of a short encoding. */
     void reserve(int more) {
       long needed = (long) end + more + 16;
       if (needed <= bytes.length) return;

@@ -29,7 +29,7 @@ from millrace.operators.aggregate.sketches.columns import (
 SMALLEST, LARGEST = LG_K_HLL
 
 _SURE = 4096
-"""A sparse sketch of up to so many coupons has as many values, up to rounding; above, two values
+"""A sparse sketch of up to this many coupons has as many values, up to rounding; above, two values
 with the same coupon become likely enough for the library's estimate to differ."""
 
 _DENSE_BYTES = 40
