@@ -33,6 +33,9 @@ COUNT = "_count"
 LATE = "_late"
 """A late row as a struct of the stream's columns; NULL in rows that are in time."""
 
+IS_RIGHT = "_right"
+"""Whether a row comes from the right stream of a join."""
+
 IS_INITIAL = "_initial"
 """Whether a row is part of the initial state. Only the first epoch's rows have this column."""
 
@@ -43,8 +46,13 @@ def key(number: int) -> str:
 
 
 def column(number: int) -> str:
-    """A column of the stream."""
+    """A column of the stream; of a join's left one."""
     return f"_c{number}"
+
+
+def right(number: int) -> str:
+    """A column of a join's right stream; NULL in rows of the left."""
+    return f"_r{number}"
 
 
 def initial(number: int) -> str:
@@ -87,6 +95,8 @@ def decode(table: pa.Table) -> Input:
         table.column(PANE) if PANE in names else None,
         table.column(COUNT) if COUNT in names else None,
         table.column(LATE) if LATE in names else None,
+        table.column(IS_RIGHT) if IS_RIGHT in names else None,
+        numbered(right),
     )
 
 
@@ -100,6 +110,7 @@ def encode(rows: Input) -> pa.Table:
         (column, rows.columns),
         (initial, rows.initial),
         (broadcast, rows.broadcast),
+        (right, rows.right),
     ):
         columns |= {name(i): array for i, array in enumerate(arrays)}
     for i, partials in enumerate(rows.partials):
@@ -108,7 +119,7 @@ def encode(rows: Input) -> pa.Table:
         columns[EVENT] = rows.event_us
     if rows.is_initial is not None:
         columns[IS_INITIAL] = rows.is_initial
-    given = {PANE: rows.pane, COUNT: rows.count, LATE: rows.late}
+    given = {PANE: rows.pane, COUNT: rows.count, LATE: rows.late, IS_RIGHT: rows.is_right}
     columns |= {name: values for name, values in given.items() if values is not None}
     return pa.table(columns)
 

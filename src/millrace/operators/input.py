@@ -28,7 +28,7 @@ class Input:
     partials: tuple[tuple[Values, ...], ...] = ()
     """For an aggregate: the partial results of each of its functions."""
     columns: tuple[Values, ...] = ()
-    """For a processor: the columns of the stream."""
+    """For a processor: the columns of the stream. For a join: those of the left one."""
     event_us: Values | None = None
     """Event times in microseconds; None without event time."""
     initial: tuple[Values, ...] = ()
@@ -46,6 +46,12 @@ class Input:
     late: Values | None = None
     """For windows whose late rows are read: such a row as a struct of the stream's columns, NULL in
     rows that are in time."""
+
+    is_right: Values | None = None
+    """For joins: whether each row comes from the right stream."""
+    right: tuple[Values, ...] = ()
+    """For joins: the columns of the right stream, NULL in rows of the left; and the other way
+    round in `columns`."""
 
     @property
     def num_rows(self) -> int:
