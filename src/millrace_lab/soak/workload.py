@@ -50,7 +50,7 @@ KEY = f"(case when {ID} % 8 = 0 then 0 else 1 + ({ID} * 2654435761 % 4294967296)
 
 TOTALS, VISITS, WINDOWS, NAMES = "totals", "visits", "windows", "names"
 
-CHOSEN_KEYS = False
+CHOSEN_KEYS = True
 """Whether the texts that `names` counts collide under the fingerprints of format version 1."""
 PAIRS = 8
 
