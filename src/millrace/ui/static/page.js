@@ -9,9 +9,11 @@ const FRESH_MS = 5000; // for how long key groups that have changed hands are ou
 const SVG = "http://www.w3.org/2000/svg";
 const $ = (id) => document.getElementById(id);
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
+const wanted = new URLSearchParams(location.search);
 
 const data = { points: [], marks: [], assignments: {}, executors: [], operators: [], now: 0 };
-const view = { seconds: 300, operator: null, hover: null, skew: 0 };
+// 0 seconds are all there is.
+const view = { seconds: Number(wanted.get("seconds") ?? 300), operator: null, hover: null, skew: 0 };
 
 // Words and numbers.
 
@@ -483,8 +485,7 @@ function theme(name) {
   document.documentElement.dataset.theme = name;
 }
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const wanted = new URLSearchParams(location.search).get("theme");
-theme(wanted ?? (dark.matches ? "dark" : "light"));
+theme(wanted.get("theme") ?? (dark.matches ? "dark" : "light"));
 dark.addEventListener("change", () => theme(dark.matches ? "dark" : "light"));
 $("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
 $("window").addEventListener("click", (event) => {
