@@ -22,6 +22,8 @@ from millrace.operators.aggregate.limits import (
     MOST_TRACKED,
 )
 from millrace.operators.aggregate.spec import KIND as AGGREGATE
+from millrace.operators.join.layout import EITHER, HOWS, LEFT, RIGHT
+from millrace.operators.join.layout import KIND as JOIN
 from millrace.operators.process.layout import (
     EVENT_TIME,
     PROCESSING_TIME,
@@ -81,12 +83,32 @@ def check_spec(spec: dict[str, Any]) -> None:
         names += [_aggregate(Fields(a, "an aggregate")) for a in found.items("aggregates")]
         if spec["kind"] == WINDOW:
             _check_window(found)
+    elif spec["kind"] == JOIN:
+        _check_join(found, names)
+        return
     else:
         names += [_state(Fields(s, "a state")) for s in found.items("states")]
         for name in found.items("deleted") if found.has("deleted") else []:
             fields.text(name, "a deleted state")
+    _check_distinct(names)
+
+
+def _check_distinct(names: list[str]) -> None:
     if len(set(names)) < len(names):
         raise MalformedError("two of its columns or states have the same name")
+
+
+def _check_join(spec: Fields, keys: list[str]) -> None:
+    """The streams, the interval and the kind of a join."""
+    for side in (LEFT, RIGHT):
+        _check_distinct(keys + [_column(column, "a column") for column in spec.items(side)])
+    within = Fields(spec.members("within"), "its interval")
+    lower = within.integer("lower", -MOST_US, MOST_US)
+    within.integer("upper", lower, MOST_US)
+    if spec.text("how") not in HOWS:
+        raise MalformedError(f"it is a join with how={spec.text('how')[:80]!r}")
+    if spec.text("time") not in (LEFT, RIGHT, EITHER):
+        raise MalformedError(f"its event time is that of {spec.text('time')[:80]!r}")
 
 
 def _check_window(spec: Fields) -> None:
@@ -103,8 +125,8 @@ def _check_window(spec: Fields) -> None:
     emit.integer("period", 1 if emit.text("mode") == EARLY else 0, MOST_US)
 
 
-def _column(key: Any) -> str:
-    column = Fields(key, "a key column")
+def _column(key: Any, what: str = "a key column") -> str:
+    column = Fields(key, what)
     _check_type(column["type"])
     return _name(column)
 
