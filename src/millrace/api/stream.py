@@ -7,7 +7,7 @@ names are resolved against the streaming DataFrame's schema.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -25,6 +25,7 @@ from millrace.api.event_time import (
     parse_emission,
     with_watermark,
 )
+from millrace.api.joins import join_streams
 from millrace.api.names import new_name
 from millrace.api.writer import StreamWriter
 from millrace.ddl import parse_schema
@@ -149,6 +150,26 @@ class Stream:
         point = Point(step, inputs, df if has_frames else None)
         same = self._event_time if self._event_time == other._event_time else None
         return Stream(self._spark, point, df.schema, same)
+
+    def join(
+        self,
+        other: Stream,
+        on: str | Sequence[str],
+        *,
+        within: tuple[Duration, Duration] | None = None,
+        how: str = "inner",
+        suffixes: tuple[str, str] | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Pairs of rows with equal `on` columns whose event times are near each other.
+
+        `within` says how near: `("-1 hour", "0 seconds")` takes rows of `other` from an hour
+        before a row of this stream up to its own time. `how` is "inner", "left", "right", "full",
+        "semi" or "anti", as in Spark. `suffixes` are added to the names that both streams have.
+        """
+        if not isinstance(other, Stream):
+            raise UsageError(f"join() takes a stream, not {type(other).__name__}.")
+        return join_streams(self, other, on, within, how, suffixes, name)
 
     def _after(
         self, step: Step, schema: T.StructType, event_time: str | None = None, *others: Stream
