@@ -22,8 +22,11 @@ from millrace.operators.aggregate.limits import (
     MOST_TRACKED,
 )
 from millrace.operators.aggregate.spec import KIND as AGGREGATE
+from millrace.operators.as_of.layout import KIND as AS_OF
 from millrace.operators.join.layout import EITHER, HOWS, LEFT, RIGHT
 from millrace.operators.join.layout import KIND as JOIN
+from millrace.operators.lookup.layout import HOWS as LOOKUP_HOWS
+from millrace.operators.lookup.layout import KIND as LOOKUP
 from millrace.operators.process.layout import (
     EVENT_TIME,
     PROCESSING_TIME,
@@ -83,9 +86,10 @@ def check_spec(spec: dict[str, Any]) -> None:
         names += [_aggregate(Fields(a, "an aggregate")) for a in found.items("aggregates")]
         if spec["kind"] == WINDOW:
             _check_window(found)
-    elif spec["kind"] == JOIN:
-        _check_join(found, names)
-        return
+    elif spec["kind"] in _OF_TWO_STREAMS:
+        for side in (LEFT, RIGHT):
+            _check_distinct(names + [_column(column, "a column") for column in found.items(side)])
+        _OF_TWO_STREAMS[spec["kind"]](found)
     else:
         names += [_state(Fields(s, "a state")) for s in found.items("states")]
         for name in found.items("deleted") if found.has("deleted") else []:
@@ -98,17 +102,30 @@ def _check_distinct(names: list[str]) -> None:
         raise MalformedError("two of its columns or states have the same name")
 
 
-def _check_join(spec: Fields, keys: list[str]) -> None:
-    """The streams, the interval and the kind of a join."""
-    for side in (LEFT, RIGHT):
-        _check_distinct(keys + [_column(column, "a column") for column in spec.items(side)])
+def _check_join(spec: Fields) -> None:
+    """The interval and the kind of a join."""
     within = Fields(spec.members("within"), "its interval")
     lower = within.integer("lower", -MOST_US, MOST_US)
     within.integer("upper", lower, MOST_US)
-    if spec.text("how") not in HOWS:
-        raise MalformedError(f"it is a join with how={spec.text('how')[:80]!r}")
-    if spec.text("time") not in (LEFT, RIGHT, EITHER):
-        raise MalformedError(f"its event time is that of {spec.text('time')[:80]!r}")
+    _check_one_of(spec, "how", HOWS)
+    _check_one_of(spec, "time", (LEFT, RIGHT, EITHER))
+
+
+def _check_as_of(spec: Fields) -> None:
+    if spec["tolerance"] is not None:
+        spec.integer("tolerance", 0, MOST_US)
+
+
+def _check_lookup(spec: Fields) -> None:
+    _check_one_of(spec, "how", LOOKUP_HOWS)
+
+
+def _check_one_of(spec: Fields, name: str, known: tuple[str, ...]) -> None:
+    if spec.text(name) not in known:
+        raise MalformedError(f"its {name!r} is {spec.text(name)[:80]!r}")
+
+
+_OF_TWO_STREAMS = {JOIN: _check_join, AS_OF: _check_as_of, LOOKUP: _check_lookup}
 
 
 def _check_window(spec: Fields) -> None:

@@ -85,9 +85,9 @@ class Description:
         """A function that marks rows that have expired at a moment, though they may be stored."""
         return sweep_of(table, self.states, moment) if self.states else None
 
-    def eviction(self, moment: Moment) -> Eviction | None:
-        """The rows of the main table that the watermark has passed."""
-        return self._layout.evicted(moment)
+    def eviction(self, table: str, moment: Moment) -> Eviction | None:
+        """The rows of a table that the watermark has passed."""
+        return self._layout.evicted(table, moment)
 
     @property
     def expires(self) -> bool:

@@ -11,14 +11,19 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from millrace.api.event_time import Duration, check_event_time
-from millrace.api.intervals import check_how, parse_within
+from millrace.api.intervals import check_how, parse_tolerance, parse_within
 from millrace.ddl import parse_schema
 from millrace.epoch.rows import encode
 from millrace.errors import JoinError
 from millrace.operators import Operator
+from millrace.operators.as_of.operator import AsOfOperator
+from millrace.operators.as_of.spec import AsOfDefinition
 from millrace.operators.input import Input
 from millrace.operators.join.operator import JoinOperator
 from millrace.operators.join.spec import JoinDefinition
+from millrace.operators.lookup.layout import HOWS as LOOKUP_HOWS
+from millrace.operators.lookup.operator import LookupOperator
+from millrace.operators.lookup.spec import LookupDefinition
 from millrace.operators.operator import Column
 from millrace.operators.process.convert import to_us
 from millrace.testing.epochs import (
@@ -129,3 +134,50 @@ class JoinHarness(TwoStreamHarness):
             streams.keys, streams.left, streams.right, *parse_within(within), check_how(how)
         )
         super().__init__(JoinOperator(NAME, definition), streams, start, shards)
+
+
+class AsOfHarness(TwoStreamHarness):
+    """`left.as_of(right, on, tolerance=tolerance)` over rows you give."""
+
+    def __init__(
+        self,
+        *,
+        on: str | Sequence[str],
+        left: str | T.StructType,
+        right: str | T.StructType,
+        left_time: str,
+        right_time: str,
+        tolerance: Duration | None = None,
+        start: dt.datetime = START,
+        shards: int = 1,
+    ) -> None:
+        streams = Streams(on, left, right, left_time, right_time)
+        definition = AsOfDefinition(
+            streams.keys, streams.left, streams.right, parse_tolerance(tolerance)
+        )
+        super().__init__(AsOfOperator(NAME, definition), streams, start, shards)
+
+
+class LookupHarness(TwoStreamHarness):
+    """`left.lookup(right.key_by(on).latest(), on, how=how)` over rows you give.
+
+    With `right_time`, the newest row of the right stream is the one with the latest event time,
+    else the one that came last.
+    """
+
+    def __init__(
+        self,
+        *,
+        on: str | Sequence[str],
+        left: str | T.StructType,
+        right: str | T.StructType,
+        right_time: str | None = None,
+        how: str = "left",
+        start: dt.datetime = START,
+        shards: int = 1,
+    ) -> None:
+        streams = Streams(on, left, right, None, right_time)
+        definition = LookupDefinition(
+            streams.keys, streams.left, streams.right, check_how(how, LOOKUP_HOWS)
+        )
+        super().__init__(LookupOperator(NAME, definition), streams, start, shards)

@@ -16,7 +16,7 @@ import numpy as np
 
 from millrace.arrays import Int64Array, UInt64Array
 from millrace.jit import inlined, kernel
-from millrace.operators.window.addresses import mixed
+from millrace.operators.window.addresses import mixed, unmixed
 from millrace.state.owners import ENTRY_BITS, ENTRY_MASK
 
 TICKS_IN_INTERVAL = 1 << 10
@@ -85,6 +85,15 @@ def _numbered(places: UInt64Array, first: np.uint64) -> tuple[UInt64Array, Int64
                 order[j + 1] = row
         start = end
     return lo, order
+
+
+@kernel
+def numbers(lo: UInt64Array) -> UInt64Array:
+    """The numbers of rows, given their `lo`: in the order in which they came, if of one key."""
+    out = np.empty(len(lo), np.uint64)
+    for i in range(len(lo)):
+        out[i] = unmixed(lo[i])
+    return out
 
 
 KEY_BITS = np.uint64(ENTRY_BITS)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -103,29 +101,3 @@ def _arrived(rows: Input, position: Int64Array, times: Int64Array, bits: int) ->
     # By place alone: the sort is stable.
     order = sort_order(place, np.zeros(len(place), np.uint64))
     return Arrived(position[order], hi[order], lo[order], time[order], place[order])
-
-
-class Columns:
-    """Columns of an input, each brought to its declared type when it is first asked for."""
-
-    def __init__(self, values: Sequence[Any], kinds: Sequence[pa.DataType]) -> None:
-        self._values = values
-        self._kinds = kinds
-        self._made: list[pa.Array | None] = [None] * len(values)
-
-    def take(self, positions: Int64Array) -> list[pa.Array]:
-        """All columns of some rows."""
-        at = pa.array(positions)
-        return [self._column(i).take(at) for i in range(len(self._values))]
-
-    def _column(self, number: int) -> pa.Array:
-        made = self._made[number]
-        if made is None:
-            made = types.conform(self._values[number], self._kinds[number])
-            self._made[number] = made
-        return made
-
-
-def nulls(kinds: Sequence[pa.DataType], rows: int) -> list[pa.Array]:
-    """Columns of nothing but NULLs."""
-    return [pa.nulls(rows, kind) for kind in kinds]

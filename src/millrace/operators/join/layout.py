@@ -101,16 +101,17 @@ def eviction(table: str, within: Mapping[str, int], moment: Moment) -> Eviction:
 
 def describe(keys: Sequence[pa.Field], spec: Mapping[str, Any]) -> StateLayout:
     """The tables of a join, and the left rows as results."""
-    left, right = (_fields(spec[side], side) for side in (LEFT, RIGHT))
+    left, right = (fields_of(spec[side], side) for side in (LEFT, RIGHT))
     shown = [ResultColumn(f.name, f.type, (f.name,)) for f in (*keys, *left)]
     return StateLayout(
         tables(spec["how"], keys, left, right),
         lambda moment: shown,
-        lambda moment: eviction(MAIN, spec["within"], moment),
+        lambda table, moment: eviction(table, spec["within"], moment),
     )
 
 
-def _fields(columns: Sequence[Mapping[str, Any]], side: str) -> list[pa.Field]:
+def fields_of(columns: Sequence[Mapping[str, Any]], side: str) -> list[pa.Field]:
+    """The columns of a stream, as a spec has them."""
     return [
         pa.field(c["name"], types.arrow_of(c["type"], f"column {c['name']!r} of the {side} stream"))
         for c in columns

@@ -26,15 +26,26 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from millrace import types
 from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.ids import OperatorName
 from millrace.log.segment import HI, LO
 from millrace.operators.aggregate.reducing import check_names
 from millrace.operators.input import Input
 from millrace.operators.join import layout
-from millrace.operators.join.addresses import numbered, tick_bits
-from millrace.operators.join.arrivals import Arrived, Columns, Division, divide, nulls
+from millrace.operators.join.addresses import tick_bits
+from millrace.operators.join.arrivals import Arrived, Division, divide
+from millrace.operators.join.columns import (
+    Columns,
+    arrow_fields,
+    arrow_types,
+    changed_rows,
+    no_rows,
+    nulls,
+    output_batch,
+    struct_of,
+    united,
+)
+from millrace.operators.join.late import counted, late_rows, late_schemas
 from millrace.operators.join.layout import (
     ANTI,
     EITHER,
@@ -49,15 +60,12 @@ from millrace.operators.join.layout import (
 )
 from millrace.operators.join.matching import ALL, FIRST, ONCE, Pages, page_of, pairs, stored_pages
 from millrace.operators.join.spec import JoinDefinition
+from millrace.operators.join.storing import stored_rows
 from millrace.operators.operator import MAIN, Change, Column, Moment, TableChange, TableLayout
-from millrace.operators.process.outputs import LATE
 from millrace.state.eviction import Eviction
 from millrace.state.replica import Replica
 from millrace.state.sorting import count_groups, sort_order
 from millrace.state.time_index import TimeIndex
-
-LATE_RIGHT = "late right rows"
-"""The side output with late rows of the right stream. Those of the left one are `LATE`."""
 
 _NONE = np.empty(0, np.uint64)
 
@@ -79,28 +87,27 @@ class JoinOperator:
         self.within = {"lower": definition.lower_us, "upper": definition.upper_us}
         # Rows of both streams are looked for in intervals of this length.
         self.bits = tick_bits(definition.upper_us - definition.lower_us)
-        self.key_types = _types(definition.keys, "key column")
-        self.left_types = _types(definition.left, "column")
-        self.right_types = _types(definition.right, "column")
+        self.key_types = arrow_types(definition.keys, "key column")
+        self.left_types = arrow_types(definition.left, "column")
+        self.right_types = arrow_types(definition.right, "column")
         check_names(name, self.output_schema.names)
         self.tables: dict[str, TableLayout] = layout.tables(
             self.how,
-            _fields(definition.keys, self.key_types),
-            _fields(definition.left, self.left_types),
-            _fields(definition.right, self.right_types),
+            arrow_fields(definition.keys, self.key_types),
+            arrow_fields(definition.left, self.left_types),
+            arrow_fields(definition.right, self.right_types),
         )
         for table in self.tables.values():
             check_names(name, table.schema.names)
-        self.side_schemas: dict[str, T.StructType] = {
-            LATE: _struct((*definition.keys, *definition.left)),
-            LATE_RIGHT: _struct((*definition.keys, *definition.right)),
-        }
+        self.side_schemas: dict[str, T.StructType] = late_schemas(
+            definition.keys, definition.left, definition.right
+        )
 
     @property
     def output_schema(self) -> T.StructType:
         definition = self.definition
         right = () if self.only_left else definition.right
-        return _struct((*definition.keys, *definition.left, *right))
+        return struct_of((*definition.keys, *definition.left, *right))
 
     def spec(self) -> dict[str, Any]:
         return self.definition.to_json()
@@ -122,21 +129,7 @@ class JoinOperator:
         return watermark_us - (max(held.values()) if time == EITHER else held[time])
 
     def no_rows(self) -> Input:
-        nothing = np.empty(0, np.uint64)
-        empty = (
-            tuple(pa.array([], kind) for kind in kinds)
-            for kinds in (self.key_types, self.left_types, self.right_types)
-        )
-        keys, left, right = empty
-        return Input(
-            nothing,
-            nothing,
-            keys,
-            columns=left,
-            right=right,
-            event_us=pa.array([], pa.int64()),
-            is_right=pa.array([], pa.bool_()),
-        )
+        return no_rows(self.key_types, self.left_types, self.right_types)
 
     def sweep(self, table: str, moment: Moment) -> Eviction:
         return layout.eviction(table, self.within, moment)
@@ -153,6 +146,7 @@ class _Side:
 
     name: str
     table: str
+    matched_table: str
     replica: Replica
     matched: Replica | None
     """The table of stored rows that have got a partner; None if that does not matter."""
@@ -220,6 +214,7 @@ class _Joining:
         return _Side(
             name,
             table,
+            matched,
             replicas[table],
             replicas.get(matched),
             divided.partners,
@@ -241,13 +236,13 @@ class _Joining:
         tables: dict[str, TableChange] = {}
         for side in (left, right):
             self._finish(side, tables)
-        counters = {
-            "evicted": tables[left.table].evicted + tables[right.table].evicted,
-            "late": sum(len(of.late) for of in self._divided),
-            "without_time": sum(of.without_time for of in self._divided),
-        }
+        operator = self._operator
+        streams = (left.columns, right.columns)
         return Change(
-            tables, self._batch(), {name: n for name, n in counters.items() if n}, self._late_rows()
+            tables,
+            output_batch(self._output, operator.output_schema),
+            counted(self._divided, tables[left.table].evicted + tables[right.table].evicted),
+            late_rows(operator.side_schemas, self._divided, self._keys, streams),
         )
 
     def _pair(self) -> None:
@@ -317,15 +312,11 @@ class _Joining:
     def _finish(self, side: _Side, tables: dict[str, TableChange]) -> None:
         """Rows that get no partner any more, and rows to store."""
         due = TimeIndex(side.replica, EVENT).between(self._groups, side.before, side.limit - 1)
-        was_matched = np.zeros(0, np.bool_)
         if side.matched is not None:
-            was_matched = self._was_matched(side, due)
-            lonely = due[~was_matched & ~np.isin(due, side.met)]
-            self._emit_lonely(side, lonely)
-            tables_matched = self._matched_change(side, due)
-            tables[LEFT_MATCHED if side.name == LEFT else RIGHT_MATCHED] = tables_matched
-        change = self._stored_change(side, len(due))
-        tables[side.table] = change
+            had = self._was_matched(side, due) | np.isin(due, side.met)
+            self._emit_lonely(side, due[~had])
+            tables[side.matched_table] = self._matched_change(side, due)
+        tables[side.table] = self._stored_change(side, len(due))
 
     def _was_matched(self, side: _Side, addresses: UInt64Array) -> BoolArray:
         """Which stored rows had got a partner before this epoch."""
@@ -353,7 +344,7 @@ class _Joining:
             (self._keys.take(positions), side.columns.take(positions)),
             self._stored(side, stored),
         )
-        keys, own = _joined([keys, stored_keys]), _joined([own, stored_own])
+        keys, own = united([keys, stored_keys]), united([own, stored_own])
         operator = self._operator
         if side.name == LEFT:
             right = [] if operator.only_left else nulls(operator.right_types, rows)
@@ -369,7 +360,7 @@ class _Joining:
         stay = time >= side.limit
         hi, lo, time = hi[stay], lo[stay], time[stay]
         order = sort_order(hi, lo)
-        changed = _batch(side.matched, hi[order], lo[order], [pa.array(time[order])])
+        changed = changed_rows(side.matched, hi[order], lo[order], [pa.array(time[order])])
         gone_hi, gone_lo = (c.to_numpy() for c in side.replica.gather(due, [HI, LO]))
         evicted = int((side.matched.find(gone_hi, gone_lo) != 0).sum()) if len(due) else 0
         return TableChange(changed, len(hi), evicted=evicted)
@@ -381,16 +372,10 @@ class _Joining:
             # What has a partner is done with.
             stays &= ~side.hit
         kept = np.flatnonzero(stays)
-        replica, new = side.replica, side.new
-        lo, order = numbered(new.place[kept], self._moment.epoch, replica.laid_over)
-        kept = kept[order]
-        positions = new.position[kept]
-        own = [pa.array(new.time[kept]), pa.array(new.lo[kept]), pa.array(new.low32[kept])]
-        if MATCHED in replica.schema.names:
-            own.append(pa.array(side.hit[kept]))
-        arrays = [*self._keys.take(positions), *side.columns.take(positions), *own]
-        changed = _batch(replica, new.place[kept], lo[order], arrays)
-        return TableChange(changed, len(kept), evicted=evicted)
+        own = [pa.array(side.hit[kept])] if MATCHED in side.replica.schema.names else []
+        return stored_rows(
+            side.replica, side.new, kept, self._moment, (self._keys, side.columns), own, evicted
+        )
 
     def _new(self, side: _Side, numbers: Int64Array) -> tuple[list[pa.Array], list[pa.Array]]:
         """Keys and columns of new rows."""
@@ -407,35 +392,6 @@ class _Joining:
         if len(keys[0]):
             self._output.append([*keys, *own, *right])
 
-    def _batch(self) -> pa.RecordBatch:
-        schema = types.arrow_schema(self._operator.output_schema)
-        if not self._output:
-            return _nothing(schema)
-        return pa.RecordBatch.from_arrays(_joined(self._output), schema=schema)
-
-    def _late_rows(self) -> dict[str, pa.RecordBatch]:
-        found = {}
-        for name, side, divided in zip(
-            (LATE, LATE_RIGHT), (self._left, self._right), self._divided, strict=True
-        ):
-            if len(divided.late):
-                schema = types.arrow_schema(self._operator.side_schemas[name])
-                arrays = [*self._keys.take(divided.late), *side.columns.take(divided.late)]
-                found[name] = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        return found
-
-
-def _types(columns: tuple[Column, ...], what: str) -> list[pa.DataType]:
-    return [types.arrow_type(c.type, f"{what} {c.name!r}") for c in columns]
-
-
-def _fields(columns: tuple[Column, ...], kinds: list[pa.DataType]) -> list[pa.Field]:
-    return [pa.field(c.name, kind) for c, kind in zip(columns, kinds, strict=True)]
-
-
-def _struct(columns: tuple[Column, ...]) -> T.StructType:
-    return T.StructType([T.StructField(c.name, c.type) for c in columns])
-
 
 def _distinct(side: _Side, addresses: UInt64Array) -> UInt64Array:
     """Each address once, if it matters which rows have partners."""
@@ -443,22 +399,3 @@ def _distinct(side: _Side, addresses: UInt64Array) -> UInt64Array:
         return _NONE
     found: UInt64Array = np.unique(addresses)
     return found
-
-
-def _batch(
-    replica: Replica, hi: UInt64Array, lo: UInt64Array, arrays: list[pa.Array]
-) -> pa.RecordBatch:
-    """Changed rows of a table."""
-    system = [pa.array(hi), pa.array(lo), pa.array(np.zeros(len(hi), np.bool_))]
-    return pa.RecordBatch.from_arrays([*system, *arrays], schema=replica.schema)
-
-
-def _joined(pieces: list[list[pa.Array]]) -> list[pa.Array]:
-    """Columns of several pieces, one piece after the other."""
-    if len(pieces) == 1:
-        return pieces[0]
-    return [pa.concat_arrays(column) for column in zip(*pieces, strict=True)]
-
-
-def _nothing(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)

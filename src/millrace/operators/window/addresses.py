@@ -24,6 +24,14 @@ def mixed(x: np.uint64) -> np.uint64:
     return np.uint64(x ^ (x >> np.uint64(31)))
 
 
+@inlined
+def unmixed(x: np.uint64) -> np.uint64:
+    """What `mixed` was given."""
+    x = (x ^ (x >> np.uint64(31)) ^ (x >> np.uint64(62))) * np.uint64(0x319642B2D24D8EC3)
+    x = (x ^ (x >> np.uint64(27)) ^ (x >> np.uint64(54))) * np.uint64(0x96DE1B173F119089)
+    return np.uint64(x ^ (x >> np.uint64(30)) ^ (x >> np.uint64(60)))
+
+
 @kernel
 def at_times(
     hi: UInt64Array, lo: UInt64Array, times: Int64Array
