@@ -21,8 +21,10 @@ from millrace.errors import (
     JoinError,
     UnhashableKeyError,
     UnknownColumnError,
+    UnknownOutputError,
     UsageError,
 )
+from millrace.spark.pipeline import Pipeline
 
 FILES = 5
 START = dt.datetime(2024, 3, 10, 6, 50, tzinfo=dt.UTC)
@@ -328,6 +330,147 @@ def test_bad_joins(spark: SparkSession, tmp_path: Path) -> None:
         left.join(streams(clicks, shows, spark.newSession())[1], on="ad", within=near)
     # A full join's rows may be of either stream, so they have no event time.
     full = left.join(right, on="ad", within=near, how="full")
+    windows = left.key_by("ad").window("1 minute").aggregate(n=mr.count())
     with pytest.raises(EventTimeError, match="this stream has none"):
         full.key_by("ad").window("1 minute")
+    with pytest.raises(UnknownOutputError, match="'right' is the second stream of a join"):
+        windows.late("right")
     assert left.join(right, on="ad", within=near, how="right").key_by("ad").window("1 minute")
+
+
+def test_as_of_is_the_newest_at_a_time_through_a_restart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    trades = support.Folder(tmp_path / "trades", "symbol string, at timestamp, shares int")
+    quotes = support.Folder(tmp_path / "quotes", "symbol string, quoted timestamp, price int")
+    chance = random.Random(4)
+    outputs: support.Outputs = {}
+    location = str(tmp_path / "location")
+    for epoch, parallelism in enumerate((2, 3, 1)):
+        for folder in (trades, quotes):
+            # A row may be five minutes behind the newest, and none of these is late.
+            times = [at(epoch * 4 + chance.randint(0, 16) / 4) for _ in range(15)]
+            rows = [(chance.choice("abc"), t, 100 * epoch + n) for n, t in enumerate(times)]
+            folder.drop(rows)
+        left = mr.stream(
+            trades.stream(spark).select(*trades.columns), event_time="at", watermark="9 minutes"
+        )
+        right = mr.stream(
+            quotes.stream(spark).select(*quotes.columns), event_time="quoted", watermark="9 minutes"
+        )
+        priced = left.as_of(right, on="symbol", tolerance="2 minutes", name="priced")
+        query = priced.for_each_batch(support.record(outputs)).start(
+            location, parallelism=parallelism
+        )
+        query.process_all_available()
+        query.stop()
+    for folder in (trades, quotes):
+        folder.drop([("z", at(600), 0)])
+    query = priced.for_each_batch(support.record(outputs)).start(location, parallelism=2)
+    query.process_all_available()
+    query.stop()
+    every = [row for table in outputs.values() for row in table.to_pylist()]
+    found = sorted((r["symbol"], r["shares"], r["price"]) for r in every if r["symbol"] != "z")
+    newest = {}
+    for quote in quotes.batch(spark).toArrow().to_pylist():
+        newest.setdefault(quote["symbol"], []).append(
+            (quote["quoted"], quote["_seq"], quote["price"])
+        )
+    expected = []
+    for trade in trades.batch(spark).where("symbol <> 'z'").toArrow().to_pylist():
+        oldest = trade["at"] - dt.timedelta(minutes=2)
+        fit = [q for q in newest.get(trade["symbol"], []) if oldest <= q[0] <= trade["at"]]
+        price = max(fit)[2] if fit else None
+        expected.append((trade["symbol"], trade["shares"], price))
+    assert found == sorted(expected, key=lambda row: row[:2])
+    assert len(found) == 45
+
+
+def test_a_lookup_finds_the_newest_row_and_its_state_is_one_row_per_key(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    orders = support.Folder(tmp_path / "orders", "customer string, amount int")
+    customers = support.Folder(tmp_path / "customers", "customer string, name string")
+    outputs: dict[str, support.Outputs] = {"lookup": {}, "latest": {}}
+    location = str(tmp_path / "location")
+    epochs: list[tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]] = [
+        ([("A", 1), ("b", 2)], [("a", "Ann")]),
+        ([("a", 3), ("b", 4), (None, 5)], [("A", "Anna"), ("b", "Bob"), (None, "none")]),
+        ([("a", 6)], []),
+    ]
+    for number, (ordered, changed) in enumerate(epochs):
+        orders.drop(ordered)
+        if changed:
+            customers.drop(changed)
+        left = mr.stream(
+            orders.stream(spark).select(F.lower("customer").alias("customer"), "amount")
+        )
+        right = mr.stream(customers.stream(spark).select("customer", "name"))
+        newest = right.key_by(F.lower("customer").alias("customer")).latest()
+        enriched = left.lookup(newest, on="customer", name="enriched")
+        assert enriched.schema.names == ["customer", "amount", "name"]
+        writer = enriched.for_each_batch(support.record(outputs["lookup"]))
+        if number == 0:
+            assert [op.name for op in Pipeline(writer._paths).operators] == ["enriched"]
+        writer = writer.also(newest.for_each_batch(support.record(outputs["latest"])))
+        query = writer.start(location, parallelism=1 + number)
+        query.process_all_available()
+        query.stop()
+    found = [
+        sorted(map(tuple, map(dict.values, t.to_pylist())), key=repr)
+        for t in outputs["lookup"].values()
+    ]
+    assert found == [
+        [("a", 1, "Ann"), ("b", 2, None)],
+        sorted([("a", 3, "Anna"), ("b", 4, "Bob"), (None, 5, None)], key=repr),
+        [("a", 6, "Anna")],
+    ]
+    emitted = [r["name"] for t in outputs["latest"].values() for r in t.to_pylist()]
+    assert sorted(emitted) == ["Ann", "Anna", "Bob", "none"]
+    kept = mr.open(location).to_arrow("enriched").to_pylist()
+    assert {"customer": "a", "name": "Anna"} in kept
+
+
+def test_latest_is_by_event_time_where_there_is_one(spark: SparkSession, tmp_path: Path) -> None:
+    folder = support.Folder(tmp_path / "in", "k string, at timestamp, v int")
+    stream = mr.stream(
+        folder.stream(spark).select(*folder.columns), event_time="at", watermark="1 day"
+    )
+    query = (
+        stream.key_by("k")
+        .latest(name="newest")
+        .to("noop")
+        .start(str(tmp_path / "location"), parallelism=2)
+    )
+    folder.drop([("a", at(5), 1), ("a", at(3), 2), ("b", None, 3), ("c", at(1), 4)])
+    query.process_all_available()
+    folder.drop([("a", at(4), 5), ("b", at(0), None), ("c", None, 6), ("c", at(1), 7)])
+    query.process_all_available()
+    query.stop()
+    found = support.by_key(mr.open(str(tmp_path / "location")).to_arrow("newest"), ["k"], "")
+    assert {key[0]: row["v"] for key, row in found.items()} == {"a": 1, "b": None, "c": 7}
+    assert found["a",]["at"] == at(5)
+
+
+def test_bad_as_ofs_and_lookups(spark: SparkSession, tmp_path: Path) -> None:
+    clicks = support.Folder(tmp_path / "clicks", CLICKS)
+    shows = support.Folder(tmp_path / "shows", SHOWS)
+    left, right = streams(clicks, shows, spark)
+    with pytest.raises(JoinError, match="cannot be negative"):
+        left.as_of(right, on="ad", tolerance="-1 second")
+    with pytest.raises(EventTimeError, match=r"as_of\(\), on the right, needs an event time"):
+        left.as_of(mr.stream(shows.stream(spark)), on="ad")
+    with pytest.raises(UsageError, match=r"as_of\(\) takes a stream, not DataFrame"):
+        left.as_of(shows.stream(spark), on="ad")  # type: ignore[arg-type]
+    newest = right.key_by("ad").latest()
+    for other in (right, right.key_by("ad"), newest.transform(lambda df: df)):
+        with pytest.raises(JoinError, match=r"key_by\('customer'\).latest\(\)"):
+            left.lookup(other, on="ad")  # type: ignore[arg-type]
+    with pytest.raises(JoinError, match=r"newest row per ad.*key_by\('user'\).latest\(\)"):
+        left.lookup(newest, on="user")
+    with pytest.raises(JoinError, match="one of 'left', 'inner'"):
+        left.lookup(newest, on="ad", how="anti")
+    with pytest.raises(UsageError, match="none but the key"):
+        right.transform(lambda df: df.select("ad")).key_by("ad").latest()
+    assert left.lookup(newest, on="ad").key_by("ad").window("1 minute")
+    assert left.as_of(right, on="ad").key_by("ad").window("1 minute")

@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeGuard
 from pyspark.errors import PySparkException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from millrace.api.columns import named
@@ -23,6 +24,8 @@ Duration: TypeAlias = str | dt.timedelta
 """A length of time: `"10 minutes"`, `"1 hour 30 minutes"`, or a timedelta."""
 
 _MILLISECOND = 1000
+_NO_TIME = -(2**63)
+"""The time of rows that have none: before all others."""
 _CALENDAR = re.compile(r"\b(month|year|quarter)s?\b", re.IGNORECASE)
 
 
@@ -82,6 +85,14 @@ def checked_event_time(
             f"{data_type.simpleString()}. Leave it as it was."
         )
     return Column(name, data_type)
+
+
+def newness(schema: T.StructType, name: str | None) -> SparkColumn | None:
+    """By what the newest of rows is found: event time, before which is none; None for arrival."""
+    if name is None:
+        return None
+    time = event_micros(named(name), schema[name].dataType)
+    return F.coalesce(time, F.lit(_NO_TIME).cast("long"))
 
 
 def make_windows(size: Duration, slide: Duration | None, offset: Duration | None) -> Windows:

@@ -14,11 +14,16 @@ from pyspark.sql import functions as F
 
 from millrace.api.columns import data_type, is_ansi
 from millrace.api.event_time import checked_event_time
-from millrace.api.intervals import check_how, parse_within
+from millrace.api.intervals import check_how, parse_tolerance, parse_within
 from millrace.errors import DuplicateNameError, JoinError
+from millrace.operators.as_of.operator import AsOfOperator
+from millrace.operators.as_of.spec import AsOfDefinition
 from millrace.operators.join.layout import ANTI, EITHER, FULL, LEFT, RIGHT, SEMI
 from millrace.operators.join.operator import JoinOperator
 from millrace.operators.join.spec import JoinDefinition
+from millrace.operators.lookup.layout import HOWS as LOOKUP_HOWS
+from millrace.operators.lookup.operator import LookupOperator
+from millrace.operators.lookup.spec import LookupDefinition
 from millrace.operators.operator import Column, Operator
 from millrace.spark.exchange import JoinExchange, JoinSide, event_micros
 from millrace.spark.fingerprint import check_hashable
@@ -28,7 +33,7 @@ from millrace.spark.uniting import LEFT as LEFT_ROWS
 from millrace.spark.uniting import RIGHT as RIGHT_ROWS
 
 if TYPE_CHECKING:
-    from millrace.api.stream import Stream
+    from millrace.api.stream import KeyedStream, Stream
 
 
 def join_streams(
@@ -56,6 +61,48 @@ def join_streams(
     definition = JoinDefinition(both.keys, both.left, both.right, lower, upper, how, time)
     operator = JoinOperator(left._new_name("join", name, right), definition, ansi=both.ansi)
     return both.joined(operator, goes_on)
+
+
+def as_of_streams(
+    left: Stream,
+    right: Stream,
+    on: str | Sequence[str],
+    tolerance: object,
+    suffixes: object,
+    name: str | None,
+) -> Stream:
+    """Each left row with the newest right row up to its time; see `Stream.as_of`."""
+    both = _Both(left, right, on, suffixes, "as_of()")
+    time, _ = both.check_times()
+    definition = AsOfDefinition(both.keys, both.left, both.right, parse_tolerance(tolerance))
+    operator = AsOfOperator(left._new_name("as-of", name, right), definition, ansi=both.ansi)
+    return both.joined(operator, both.left_names.get(time, time))
+
+
+def look_up_streams(
+    left: Stream,
+    keyed: KeyedStream,
+    on: str | Sequence[str],
+    how: str,
+    suffixes: object,
+    name: str | None,
+) -> Stream:
+    """Each left row with the newest row per key; see `Stream.lookup`."""
+    how = check_how(how, LOOKUP_HOWS)
+    names = _names(on, "lookup()")
+    keys = [key.name for key in keyed._keys]
+    if set(keys) != set(names):
+        raise JoinError(
+            f"lookup(on={on!r}): the other stream has the newest row per {', '.join(keys)}. Key it "
+            f"by what is looked up: key_by({', '.join(map(repr, names))}).latest()."
+        )
+    both = _Both(left, keyed._with_keys(), names, suffixes, "lookup()")
+    definition = LookupDefinition(both.keys, both.left, both.right, how)
+    operator = LookupOperator(
+        left._new_name("lookup", name, both.others), definition, ansi=both.ansi
+    )
+    time = left._event_time
+    return both.joined(operator, None if time is None else both.left_names.get(time, time))
 
 
 class _Both:

@@ -22,23 +22,26 @@ from millrace.api.event_time import (
     event_time_of,
     is_window,
     make_windows,
+    newness,
     parse_emission,
     with_watermark,
 )
-from millrace.api.joins import join_streams
+from millrace.api.joins import as_of_streams, join_streams, look_up_streams
 from millrace.api.names import new_name
 from millrace.api.writer import StreamWriter
 from millrace.ddl import parse_schema
 from millrace.errors import (
     DuplicateNameError,
     InitialStateError,
+    JoinError,
     NotStreamingError,
     UnknownOutputError,
     UsageError,
 )
 from millrace.ids import OperatorName
-from millrace.operators.aggregate.functions import Aggregate
+from millrace.operators.aggregate.functions import Aggregate, last, max_by
 from millrace.operators.aggregate.operator import AggregateOperator
+from millrace.operators.join.late import LATE_RIGHT
 from millrace.operators.operator import Column, Operator
 from millrace.operators.process.factory import make_operator
 from millrace.operators.process.keyed import Schemas
@@ -106,6 +109,8 @@ class Stream:
         self._event_time = event_time if event_time in schema.names else None
         self._dropped_time = event_time if self._event_time is None else None
         """The column of the event time, if a transform has dropped it."""
+        self._latest_of: KeyedStream | None = None
+        """The stream whose newest rows these are."""
 
     @property
     def schema(self) -> T.StructType:
@@ -171,6 +176,45 @@ class Stream:
             raise UsageError(f"join() takes a stream, not {type(other).__name__}.")
         return join_streams(self, other, on, within, how, suffixes, name)
 
+    def as_of(
+        self,
+        other: Stream,
+        on: str | Sequence[str],
+        *,
+        tolerance: Duration | None = None,
+        suffixes: tuple[str, str] | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Each row with the newest row of `other` at or before its event time, by `on` columns.
+
+        A row is emitted when the watermark has reached it. A row of `other` that is older than
+        `tolerance` does not count; a row that finds none has NULLs.
+        """
+        if not isinstance(other, Stream):
+            raise UsageError(f"as_of() takes a stream, not {type(other).__name__}.")
+        return as_of_streams(self, other, on, tolerance, suffixes, name)
+
+    def lookup(
+        self,
+        other: Stream,
+        on: str | Sequence[str],
+        *,
+        how: str = "left",
+        suffixes: tuple[str, str] | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Each row, at once, with the newest row per key of another stream.
+
+        `other` is what `key_by(...).latest()` returned, keyed by the `on` columns.
+        """
+        keyed = other._latest_of if isinstance(other, Stream) else None
+        if keyed is None:
+            raise JoinError(
+                "lookup() takes what latest() returned: the newest row per key of a stream, "
+                "customers.key_by('customer').latest()."
+            )
+        return look_up_streams(self, keyed, on, how, suffixes, name)
+
     def _after(
         self, step: Step, schema: T.StructType, event_time: str | None = None, *others: Stream
     ) -> Stream:
@@ -204,7 +248,7 @@ class Stream:
     def side(self, name: str) -> Stream:
         """What the previous processor emitted to one of its side outputs, as a stream."""
         operator = self._operator("side()")
-        declared = [output for output in operator.side_schemas if output != LATE]
+        declared = [o for o in operator.side_schemas if o not in (LATE, LATE_RIGHT)]
         if name not in declared:
             has = f"has {', '.join(map(repr, declared))}" if declared else "has none"
             raise UnknownOutputError(
@@ -213,15 +257,24 @@ class Stream:
             )
         return self._beside(operator, name)
 
-    def late(self) -> Stream:
-        """The rows that came too late for the previous operator, unchanged, as a stream."""
+    def late(self, of: str = "left") -> Stream:
+        """The rows that came too late for the previous operator, unchanged, as a stream.
+
+        Of a join, those of the left stream; `late("right")` has those of the right one.
+        """
         operator = self._operator("late()")
+        outputs = {"left": LATE, "right": LATE_RIGHT}
         if LATE not in operator.side_schemas:
             raise UnknownOutputError(
-                f"operator {operator.name!r} does not treat rows as late. Only windows, and "
+                f"operator {operator.name!r} does not treat rows as late. Only windows, joins, and "
                 "processors over a stream with event_time= and watermark=, do."
             )
-        return self._beside(operator, LATE)
+        if of not in outputs or outputs[of] not in operator.side_schemas:
+            raise UnknownOutputError(
+                f"late({of!r}) of operator {operator.name!r}: 'right' is the second stream of a "
+                "join, and other operators have one stream."
+            )
+        return self._beside(operator, outputs[of])
 
     def _operator(self, what: str) -> Operator:
         if isinstance(self._point.step, OperatorStep):
@@ -288,12 +341,45 @@ class KeyedStream:
 
         `name` identifies the operator's state in the location, across restarts.
         """
-        operator_name = self._upstream._new_name("aggregate", name)
+        return self._aggregate(self._upstream._new_name("aggregate", name), aggregates)
+
+    def _aggregate(self, name: OperatorName, aggregates: Mapping[str, Aggregate]) -> Stream:
         sample = self._upstream._sample()
         specs, inputs = resolve_aggregates(sample, aggregates)
-        operator = AggregateOperator(operator_name, self._keys, specs, ansi=is_ansi(sample))
+        operator = AggregateOperator(name, self._keys, specs, ansi=is_ansi(sample))
         exchange = AggregateExchange(operator, self._columns, inputs)
         return self._upstream._after(OperatorStep(operator, exchange), operator.output_schema)
+
+    def latest(self, *, name: str | None = None) -> Stream:
+        """The newest row per key; emits, per epoch, those that changed.
+
+        Newest is by event time if the stream has one, else by arrival. Given to `lookup`, it is
+        kept there, and needs no operator of its own.
+        """
+        upstream = self._upstream
+        columns = [c for c in upstream._schema.names if c not in [k.name for k in self._keys]]
+        if not columns:
+            raise UsageError(
+                "latest() keeps the columns beside the key, and this stream has none but the key."
+            )
+        by = newness(upstream._schema, upstream._event_time)
+        aggregates = {c: last(named(c)) if by is None else max_by(named(c), by) for c in columns}
+        kept = self._aggregate(upstream._new_name("latest", name), aggregates)
+        kept._latest_of = self
+        return kept
+
+    def _with_keys(self) -> Stream:
+        """The stream with its key among the columns, also where that is computed."""
+        computed = {
+            key.name: column
+            for key, column in zip(self._keys, self._columns, strict=True)
+            if key.name in self._computed
+        }
+        return (
+            self._upstream.transform(lambda df: df.withColumns(computed))
+            if computed
+            else (self._upstream)
+        )
 
     def process(
         self,
@@ -404,15 +490,12 @@ def _sides(
                 f"of operator {operator!r} got {got} for it. Give one by its key: "
                 f"broadcast={{{state!r}: mr.stream(df).key_by('column')}}."
             )
-        source = keyed._upstream._point.frame
+        source = keyed._with_keys()._point.frame
         if source is None:
             raise UsageError(
                 f"broadcast={{{state!r}: ...}} of operator {operator!r}: the stream must come "
                 "straight from a source, without an operator in between."
             )
-        for key, column in zip(keyed._keys, keyed._columns, strict=True):
-            if key.name in keyed._computed:
-                source = source.withColumn(key.name, column)
         sides.append(make_side(operator, declaration, source, keyed._keys))
     return tuple(sides)
 
