@@ -9,7 +9,6 @@ from typing import Any
 from unittest.mock import patch
 
 import duckdb
-import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.operators.join.driving import (
@@ -20,6 +19,7 @@ from tests.unit.operators.join.driving import (
     TwoStreams,
     in_order,
     make_operator,
+    sided,
     table_of,
 )
 
@@ -95,16 +95,7 @@ def test_every_epoch_emits_what_it_should(
 
 def in_duckdb(oracle: Oracle, interval: tuple[int, int], how: str) -> Emission:
     """The join of all rows that were in time."""
-    left, right = (
-        pa.table(
-            {
-                "k": pa.array([key for key, _, _ in rows], pa.string()),
-                "t": pa.array([time for _, time, _ in rows], pa.int64()),
-                "i": pa.array([row for _, _, row in rows], pa.int64()),
-            }
-        )
-        for rows in oracle.everything
-    )
+    left, right = sided(oracle.everything)
     other = "null" if how in ("semi", "anti") else "r.i"
     key = "l.k" if how in ("semi", "anti") else "coalesce(l.k, r.k)"
     with duckdb.connect() as connection:

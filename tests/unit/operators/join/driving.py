@@ -17,6 +17,8 @@ from tests.epochs import TimedEpochs
 
 from millrace.epoch.rows import encode
 from millrace.ids import OperatorName
+from millrace.operators.as_of.operator import AsOfOperator
+from millrace.operators.as_of.spec import AsOfDefinition
 from millrace.operators.input import Input
 from millrace.operators.join.layout import ANTI, FULL, INNER, LEFT, RIGHT, SEMI
 from millrace.operators.join.operator import JoinOperator
@@ -43,6 +45,16 @@ def make_operator(lower_us: int, upper_us: int, how: str) -> JoinOperator:
         how,
     )
     return JoinOperator(NAME, definition)
+
+
+def make_as_of(tolerance_us: int | None) -> AsOfOperator:
+    definition = AsOfDefinition(
+        (Column("k", T.StringType()),),
+        (Column("l", T.LongType()),),
+        (Column("r", T.LongType()),),
+        tolerance_us,
+    )
+    return AsOfOperator(NAME, definition)
 
 
 def fingerprint_of(key: str | None) -> tuple[int, int]:
@@ -77,6 +89,21 @@ class TwoStreams(TimedEpochs):
     def emit(self, *steps: pa.Table) -> Emission:
         """An epoch with rows that come in some steps; what it emits, sorted."""
         return in_order((row["k"], row["l"], row.get("r")) for row in self.send(*steps))
+
+
+def sided(rows: Sequence[Sequence[Row]]) -> tuple[pa.Table, pa.Table]:
+    """The rows of both streams as tables for SQL."""
+    left, right = (
+        pa.table(
+            {
+                "k": pa.array([key for key, _, _ in side], pa.string()),
+                "t": pa.array([time for _, time, _ in side], pa.int64()),
+                "i": pa.array([row for _, _, row in side], pa.int64()),
+            }
+        )
+        for side in rows
+    )
+    return left, right
 
 
 def in_order(rows: object) -> Emission:
