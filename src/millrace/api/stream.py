@@ -207,7 +207,7 @@ class Stream:
 
         `other` is what `key_by(...).latest()` returned, keyed by the `on` columns.
         """
-        keyed = other._latest_of if isinstance(other, Stream) else None
+        keyed: KeyedStream | None = getattr(other, "_latest_of", None)
         if keyed is None:
             raise JoinError(
                 "lookup() takes what latest() returned: the newest row per key of a stream, "

@@ -23,7 +23,7 @@ from millrace.spark.broadcast import Side, any_of, nothing, unite
 from millrace.spark.fingerprint import quoted
 from millrace.spark.template import bare_union, is_bare
 
-LEFT, RIGHT = "_left", "_right"
+LEFT, RIGHT = "_left_rows", "_right_rows"
 """The columns of a join's inputs."""
 
 
