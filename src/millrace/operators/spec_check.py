@@ -23,8 +23,9 @@ from millrace.operators.aggregate.limits import (
 )
 from millrace.operators.aggregate.spec import KIND as AGGREGATE
 from millrace.operators.as_of.layout import KIND as AS_OF
-from millrace.operators.join.layout import EITHER, HOWS, LEFT, RIGHT
+from millrace.operators.join.layout import EITHER, HOWS, LEFT, OWN_COLUMNS, RIGHT
 from millrace.operators.join.layout import KIND as JOIN
+from millrace.operators.lookup.layout import EVENT as LOOKUP_EVENT
 from millrace.operators.lookup.layout import HOWS as LOOKUP_HOWS
 from millrace.operators.lookup.layout import KIND as LOOKUP
 from millrace.operators.process.layout import (
@@ -88,7 +89,8 @@ def check_spec(spec: dict[str, Any]) -> None:
             _check_window(found)
     elif spec["kind"] in _OF_TWO_STREAMS:
         for side in (LEFT, RIGHT):
-            _check_distinct(names + [_column(column, "a column") for column in found.items(side)])
+            columns = [_column(column, "a column") for column in found.items(side)]
+            _check_distinct([*names, *columns, *OWN_COLUMNS, LOOKUP_EVENT])
         _OF_TWO_STREAMS[spec["kind"]](found)
     else:
         names += [_state(Fields(s, "a state")) for s in found.items("states")]

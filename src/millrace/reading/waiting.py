@@ -20,7 +20,7 @@ from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.keygroups import groups_of
 from millrace.log.segment import HI, LO
 from millrace.operators.join import layout
-from millrace.operators.join.layout import EVENT, KEY_HI, KEY_LO, MATCHED
+from millrace.operators.join.layout import EVENT, KEY_HI, KEY_LO, MATCHED, OWN_COLUMNS
 from millrace.operators.operator import MAIN
 from millrace.reading.replicas import gathered, scan
 from millrace.reading.state_table import KEY_GROUP, SYSTEM, Fingerprints, StateTable, followed
@@ -28,7 +28,6 @@ from millrace.reading.state_table import KEY_GROUP, SYSTEM, Fingerprints, StateT
 if TYPE_CHECKING:
     from millrace.state.replica import Replica
 
-_OWN = (EVENT, KEY_LO, KEY_HI, MATCHED)
 _MATCHED_TABLES = {MAIN: layout.LEFT_MATCHED, layout.RIGHT_ROWS: layout.RIGHT_MATCHED}
 
 
@@ -40,10 +39,8 @@ class WaitingTable(StateTable):
         assert eviction is not None
         self._eviction = eviction
         stored = self.description.tables[self.state].schema
-        own = [field for field in stored if field.name not in _OWN]
-        matched = None
-        if self.description.kind == layout.KIND:
-            matched = _MATCHED_TABLES[self.state]
+        own = [field for field in stored if field.name not in OWN_COLUMNS]
+        matched = _MATCHED_TABLES.get(self.state, "")
         self._matched = matched if matched in self.description.tables else None
         self._flag = None
         if MATCHED in stored.names:
@@ -73,7 +70,7 @@ class WaitingTable(StateTable):
         prints = self.fingerprints(keys)
         replica = followed(self, self.state, prints)
         number, addresses = _rows_of(replica, prints)
-        rows = gathered(replica, addresses, list(dict.fromkeys([HI, LO, EVENT])))
+        rows = gathered(replica, addresses, [HI, LO, EVENT])
         present = self._present(rows)
         number, addresses = number[present], addresses[present]
         times: Int64Array = rows.column(EVENT).to_numpy()[present]
@@ -125,7 +122,7 @@ class WaitingTable(StateTable):
             hi, lo = _key_of(rows)
             made |= {HI: pa.array(hi), LO: pa.array(lo), KEY_GROUP: self._groups(hi)}
         if self._flag in columns:
-            flags = rows.column(MATCHED).to_numpy(zero_copy_only=False)
+            flags = rows.column(MATCHED).fill_null(False).to_numpy(zero_copy_only=False)
             made[str(self._flag)] = pa.array(flags | self._has_met(rows))
         return self._batch(
             columns, [made[name] if name in made else rows.column(name) for name in columns]

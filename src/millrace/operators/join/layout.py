@@ -38,6 +38,9 @@ KEY_HI = "join.hi"
 MATCHED = "join.matched"
 """Whether a row got a partner in the epoch in which it came."""
 
+OWN_COLUMNS = (EVENT, KEY_LO, KEY_HI, MATCHED)
+"""Columns of rows that are not the streams'."""
+
 _MATCHED_SCHEMA = pa.schema([pa.field(EVENT, pa.int64())])
 
 

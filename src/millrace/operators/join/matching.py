@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from millrace.arrays import BoolArray, Int64Array, UInt32Array, UInt64Array
+from millrace.errors import MalformedError
 from millrace.jit import WORD, inlined, kernel, load_u32, load_u64, word_at
 from millrace.log.segment import HI
 from millrace.operators.join.addresses import KEY_BITS, tick
@@ -72,6 +73,8 @@ def stored_pages(replica: Replica, groups: Int64Array, first: int, last: int) ->
         pages["rows"] = [len(replica.column(chunk, HI)) for chunk, _ in found]
         for name, column in (("hi", HI), ("event", EVENT), ("key_lo", KEY_LO), ("key_hi", KEY_HI)):
             pages[name] = replica.pointers(column)[chunks]
+            if not pages[name].all():
+                raise MalformedError(f"a page of rows has no column {column!r}")
         pages["first"] = [spans[chunk][0] for chunk, _ in found]
         pages["last"] = [spans[chunk][1] for chunk, _ in found]
         for i, (_, mine) in enumerate(found):

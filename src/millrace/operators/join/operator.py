@@ -327,7 +327,7 @@ class _Joining:
         found: BoolArray = side.matched.find(hi, lo) != 0
         if MATCHED in side.replica.schema.names:
             (flags,) = side.replica.gather(addresses, [MATCHED])
-            found |= flags.to_numpy(zero_copy_only=False)
+            found |= flags.fill_null(False).to_numpy(zero_copy_only=False)
         return found
 
     def _emit_lonely(self, side: _Side, stored: UInt64Array) -> None:
