@@ -184,7 +184,7 @@ class _Both:
             self._side(self.others, RIGHT_ROWS),
         )
         step = OperatorStep(operator, exchange)
-        return self.stream._after(step, operator.output_schema, event_time, self.others)
+        return self.stream._then(operator.output_schema, step, self.others, event_time=event_time)
 
     def _side(self, stream: Stream, rows: str) -> JoinSide:
         def column(name: str) -> SparkColumn:

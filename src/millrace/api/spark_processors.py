@@ -124,7 +124,7 @@ def _transform(
         initial_rows = InitialRows(initial_df, [named(n) for n in initial_names], given)
         first = InitialExchange(columns, initial_rows)
     step = OperatorStep(operator, exchange, operator.code(), first)
-    return upstream._after(step, schema, call.event_time_column or None)
+    return upstream._then(schema, step, event_time=call.event_time_column or None)
 
 
 def _grouping(grouped: object, what: str) -> tuple[DataFrame, list[str]]:

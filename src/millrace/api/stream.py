@@ -215,10 +215,10 @@ class Stream:
             )
         return look_up_streams(self, keyed, on, how, suffixes, name)
 
-    def _after(
-        self, step: Step, schema: T.StructType, event_time: str | None = None, *others: Stream
+    def _then(
+        self, schema: T.StructType, step: Step, *others: Stream, event_time: str | None = None
     ) -> Stream:
-        """What an operator makes of this stream, and of others."""
+        """What comes out of another step over this stream, and over others."""
         inputs = (self._point, *(other._point for other in others))
         return Stream(self._spark, Point(step, inputs), schema, event_time)
 
@@ -348,7 +348,7 @@ class KeyedStream:
         specs, inputs = resolve_aggregates(sample, aggregates)
         operator = AggregateOperator(name, self._keys, specs, ansi=is_ansi(sample))
         exchange = AggregateExchange(operator, self._columns, inputs)
-        return self._upstream._after(OperatorStep(operator, exchange), operator.output_schema)
+        return self._upstream._then(operator.output_schema, OperatorStep(operator, exchange))
 
     def latest(self, *, name: str | None = None) -> Stream:
         """The newest row per key; emits, per epoch, those that changed.
@@ -420,7 +420,7 @@ class KeyedStream:
             first = InitialExchange(stream, initial_rows, sides)
         exchange = BroadcastExchange(stream, sides) if sides else RowExchange(stream)
         step = OperatorStep(operator, exchange, operator.code(), first, sides=sides)
-        return self._upstream._after(step, schema)
+        return self._upstream._then(schema, step)
 
 
 class WindowedStream:
@@ -463,7 +463,7 @@ class WindowedStream:
         )
         # An early result is followed by others of the same window, so it has no event time.
         goes_on = WINDOW if operator.emission.is_final else None
-        return upstream._after(step, operator.output_schema, goes_on)
+        return upstream._then(operator.output_schema, step, event_time=goes_on)
 
 
 def _sides(
