@@ -12,7 +12,7 @@ from millrace.epoch.commit import Commit, Times, collect_reports, commit_epoch
 from millrace.epoch.report import ShardReport
 from millrace.epoch.rows import decode, encode
 from millrace.epoch.shard import ShardTask, group_ranges, has_work, idle_report, open_shard
-from millrace.ids import Epoch, Shard
+from millrace.ids import Epoch, Shard, table_name
 from millrace.keygroups import Assignment, groups_of
 from millrace.log import Journal, open_store
 from millrace.log.segment import HI
@@ -120,3 +120,45 @@ class Epochs:
 
     def epoch(self, *steps: Any) -> Epoch:
         return self.commit(self.run(*steps))
+
+
+class TimedEpochs(Epochs):
+    """Epochs of an operator of event time: its watermark and the clock are the test's."""
+
+    def __init__(self, url: str, operator: Operator, key_groups: int, *, shards: int = 1) -> None:
+        super().__init__(url, operator, key_groups, shards=shards, encode=lambda table: table)
+        self.processing_us = 0
+        self.watermark_us: int | None = None
+        self.counters: dict[str, int] = {}
+
+    def times(self) -> Times:
+        watermarks = {self.operator.name: self.watermark_us}
+        return Times.after(self.trail, self.processing_us, self.watermark_us, watermarks)
+
+    def send(self, *steps: pa.Table) -> list[dict[str, Any]]:
+        """An epoch with rows that come in some steps; what it emits, in order."""
+        times = self.times()
+        moment = times.moment(self.assignment, self.operator.name)
+        emitted: list[dict[str, Any]] = []
+        self.counters = {}
+        reports = []
+        for shard in map(Shard, range(self.shards)):
+            parts = [self.part(step, shard) for step in steps]
+            if not has_work(self.operator, sum(part.num_rows for part in parts)):
+                reports.append(idle_report(self.task, shard, times.epoch))
+                continue
+            opened = open_shard(self.task, self.operator, shard, moment, self.cache)
+            for number, part in enumerate(parts or [None]):
+                rows = decode(part) if part is not None and part.num_rows else None
+                change = opened.apply(rows, more=number < len(parts) - 1)
+                emitted += change.output.to_pylist()
+            report = opened.seal()
+            for name, count in report.counters.items():
+                self.counters[name] = self.counters.get(name, 0) + count
+            reports.append(report)
+        self.commit(reports, times)
+        return emitted
+
+    def rows_of(self, table: str = "") -> int:
+        """How many rows a table has, as the manifests say."""
+        return self.trail.operator(table_name(self.operator.name, table)).rows

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from millrace import testing
     from millrace.api.query import Query
     from millrace.api.spark_processors import transform_with_state, transform_with_state_in_pandas
-    from millrace.api.stream import KeyedStream, Stream, StreamWriter, WindowedStream, stream
+    from millrace.api.stream import KeyedStream, Stream, WindowedStream, stream
+    from millrace.api.writer import StreamWriter
     from millrace.errors import MillraceError
     from millrace.interchange.spark_checkpoint import import_spark
     from millrace.interchange.transfer import export, import_state
@@ -75,7 +76,8 @@ else:
     _MODULES = {
         "api.query": "Query",
         "api.spark_processors": "transform_with_state transform_with_state_in_pandas",
-        "api.stream": "KeyedStream Stream StreamWriter WindowedStream stream",
+        "api.stream": "KeyedStream Stream WindowedStream stream",
+        "api.writer": "StreamWriter",
         "errors": "MillraceError",
         "interchange.transfer": "export import_state",
         "interchange.spark_checkpoint": "import_spark",

@@ -54,6 +54,10 @@ class WindowError(UsageError):
     """A window that cannot be: its size, slide or offset."""
 
 
+class JoinError(UsageError):
+    """A join without an interval, with one that is empty, or of a kind that there is not."""
+
+
 class NotStreamingError(UsageError):
     """A batch DataFrame was given where a streaming one is needed."""
 

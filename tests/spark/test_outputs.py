@@ -545,9 +545,6 @@ def test_wrong_outputs_are_refused_before_anything_starts(
     sinked = visits.to("noop")
     with pytest.raises(UsageError, match="branches that have a sink"):
         sinked.also(visits.side("long_ones"))  # type: ignore[arg-type]
-    other = mr.stream(folder.stream(spark)).key_by("user").aggregate(n=mr.count()).to("noop")
-    with pytest.raises(UsageError, match="begin at two"):
-        sinked.also(other)
     again = source.key_by("user").process(Visits(), OUTPUT, name="visits").to("noop")
     with pytest.raises(DuplicateNameError, match="keep its stream in a variable"):
         sinked.also(again).start(str(tmp_path / "location"))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from millrace.api.columns import named
 from millrace.errors import EventTimeError, UsageError, WindowError
+from millrace.operators.operator import Column
 from millrace.operators.process.declarations import duration_us
 from millrace.operators.window.emission import EARLY, FINAL, UPDATE, Emission
 from millrace.operators.window.panes import Windows
@@ -22,6 +24,8 @@ Duration: TypeAlias = str | dt.timedelta
 """A length of time: `"10 minutes"`, `"1 hour 30 minutes"`, or a timedelta."""
 
 _MILLISECOND = 1000
+_NO_TIME = -(2**63)
+"""The time of rows that have none: before all others."""
 _CALENDAR = re.compile(r"\b(month|year|quarter)s?\b", re.IGNORECASE)
 
 
@@ -46,30 +50,49 @@ def with_watermark(df: DataFrame, event_time: str, watermark: str) -> DataFrame:
         ) from error
 
 
+def is_window(data_type: T.DataType) -> TypeGuard[T.StructType]:
+    """Whether an event time is that of a window: its last microsecond."""
+    return isinstance(data_type, T.StructType) and "end" in data_type.names
+
+
 def event_time_of(schema: T.StructType, name: str | None, dropped: str | None) -> SparkColumn:
     """A stream's event time as an expression, in microseconds."""
+    time = checked_event_time(schema, name, dropped, "window()")
+    return event_micros(named(time.name), time.type)
+
+
+def checked_event_time(
+    schema: T.StructType, name: str | None, dropped: str | None, where: str
+) -> Column:
+    """A stream's event time; raises if it has none, saying that `where` needs it."""
     if name is None and dropped is not None:
         raise EventTimeError(
-            f"window() needs the event time {dropped!r}, which transform() has dropped. There are "
+            f"{where} needs the event time {dropped!r}, which transform() has dropped. There are "
             f"{', '.join(schema.names)}: keep {dropped!r} among them."
         )
     if name is None:
         raise EventTimeError(
-            "window() needs an event time, and this stream has none. Give it one with "
+            f"{where} needs an event time, and this stream has none. Give it one with "
             "mr.stream(df, event_time='at', watermark='10 minutes'). Behind an operator there is "
-            "one if that is a window with emit='final'."
+            "one if that is a window with emit='final', or a join; behind union() if both streams "
+            "have it in the same column."
         )
     data_type = schema[name].dataType
-    if isinstance(data_type, T.StructType) and "end" in data_type.names:
-        time = data_type["end"].dataType
-    else:
-        time = data_type
+    time = data_type["end"].dataType if is_window(data_type) else data_type
     if not isinstance(time, T.TimestampType):
         raise EventTimeError(
-            f"window() needs the event time {name!r}, which transform() has made a "
+            f"{where} needs the event time {name!r}, which transform() has made a "
             f"{data_type.simpleString()}. Leave it as it was."
         )
-    return event_micros(named(name), data_type)
+    return Column(name, data_type)
+
+
+def newness(schema: T.StructType, name: str | None) -> SparkColumn | None:
+    """By what the newest of rows is found: event time, before which is none; None for arrival."""
+    if name is None:
+        return None
+    time = event_micros(named(name), schema[name].dataType)
+    return F.coalesce(time, F.lit(_NO_TIME).cast("long"))
 
 
 def make_windows(size: Duration, slide: Duration | None, offset: Duration | None) -> Windows:

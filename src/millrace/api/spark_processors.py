@@ -84,9 +84,10 @@ def _transform(
     in_pandas: bool,
 ) -> Stream:
     df, key_names = _grouping(grouped, "the first argument")
-    keyed = stream(df).key_by(*key_names)
+    upstream = stream(df)
+    keyed = upstream.key_by(*key_names)
     keys = keyed._keys
-    operator_name = keyed._check_name(name)
+    operator_name = upstream._new_name("transform-with-state", name)
     time_mode = _one_of("timeMode", call.time_mode, ("None", "ProcessingTime", "EventTime"))
     assert time_mode in TIME_MODES
     _check_output_mode(call.output_mode)
@@ -123,7 +124,7 @@ def _transform(
         initial_rows = InitialRows(initial_df, [named(n) for n in initial_names], given)
         first = InitialExchange(columns, initial_rows)
     step = OperatorStep(operator, exchange, operator.code(), first)
-    return Stream(df, schema, (step,), call.event_time_column or None)
+    return upstream._then(schema, step, event_time=call.event_time_column or None)
 
 
 def _grouping(grouped: object, what: str) -> tuple[DataFrame, list[str]]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace.api.query import Query
@@ -25,7 +25,6 @@ from millrace.operators.registry import check_change
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.placement import starting_assignments
 from millrace.spark.bookkeeping import checkpoint_files
-from millrace.spark.broadcast import unite
 from millrace.spark.failures import unwrapped
 from millrace.spark.heartbeat import continue_heartbeat, with_heartbeat
 from millrace.spark.pipeline import Pipeline
@@ -34,7 +33,6 @@ from millrace.spark.session import check_session, check_versions
 
 
 def start_query(
-    source: DataFrame,
     pipeline: Pipeline,
     location: str,
     *,
@@ -47,7 +45,7 @@ def start_query(
     director_options: DirectorOptions,
 ) -> Query:
     """Check everything, open the location, and hand the query to Spark."""
-    spark = source.sparkSession
+    spark = pipeline.batches.feeds[0].sparkSession
     check_versions()
     check_session(spark)
     store = open_store(location)
@@ -81,7 +79,7 @@ def start_query(
     # With every trigger, although a run that ends by itself does not need it: Spark refuses to
     # continue from a checkpoint with another number of sources.
     beats = any(op.runs_without_rows for op in pipeline.operators)
-    source = unite(source, pipeline.sides)
+    source = pipeline.batches.united()
     if beats:
         continue_heartbeat(store)
         source = with_heartbeat(source)

@@ -6,14 +6,13 @@ names are resolved against the streaming DataFrame's schema.
 
 from __future__ import annotations
 
-import copy
 import functools
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from millrace.api.columns import data_type, is_ansi, named, resolve, resolve_aggregates
@@ -21,25 +20,28 @@ from millrace.api.event_time import (
     Duration,
     check_event_time,
     event_time_of,
+    is_window,
     make_windows,
+    newness,
     parse_emission,
     with_watermark,
 )
-from millrace.api.query import Query
-from millrace.api.starting import parse_bytes, start_query
+from millrace.api.joins import as_of_streams, join_streams, look_up_streams
+from millrace.api.names import new_name
+from millrace.api.writer import StreamWriter
 from millrace.ddl import parse_schema
 from millrace.errors import (
     DuplicateNameError,
     InitialStateError,
-    InvalidNameError,
+    JoinError,
     NotStreamingError,
     UnknownOutputError,
     UsageError,
 )
 from millrace.ids import OperatorName
-from millrace.keygroups import DEFAULT_KEY_GROUPS
-from millrace.operators.aggregate.functions import Aggregate
+from millrace.operators.aggregate.functions import Aggregate, last, max_by
 from millrace.operators.aggregate.operator import AggregateOperator
+from millrace.operators.join.late import LATE_RIGHT
 from millrace.operators.operator import Column, Operator
 from millrace.operators.process.factory import make_operator
 from millrace.operators.process.keyed import Schemas
@@ -52,7 +54,6 @@ from millrace.operators.window.operator import WindowOperator
 from millrace.operators.window.panes import Windows
 from millrace.operators.window.spec import WindowDefinition
 from millrace.operators.window.spec import columns as columns_of
-from millrace.reconfigure.cluster import DirectorOptions
 from millrace.spark.broadcast import BroadcastExchange, Side, make_side
 from millrace.spark.exchange import (
     AggregateExchange,
@@ -63,11 +64,10 @@ from millrace.spark.exchange import (
 )
 from millrace.spark.fingerprint import check_hashable
 from millrace.spark.initial import InitialExchange, InitialRows
-from millrace.spark.pipeline import Path, Pipeline
-from millrace.spark.sinks import BatchFunction, ForEachBatch, Sink, check_targets, make_sink
-from millrace.spark.steps import OperatorStep, OutputStep, Step, TransformStep
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+from millrace.spark.session import check_one_session
+from millrace.spark.sinks import BatchFunction, ForEachBatch, make_sink
+from millrace.spark.steps import OperatorStep, Point, SourceStep, Step, TransformStep, UnionStep
+from millrace.spark.uniting import conforms
 
 
 def stream(df: DataFrame, *, event_time: str | None = None, watermark: str | None = None) -> Stream:
@@ -90,7 +90,7 @@ def stream(df: DataFrame, *, event_time: str | None = None, watermark: str | Non
     if event_time is not None and watermark is not None:
         check_event_time(event_time, data_type(df, event_time, "event_time="))
         df = with_watermark(df, event_time, watermark)
-    return Stream(df, df.schema, (), event_time)
+    return Stream(df.sparkSession, Point(SourceStep(), (), df), df.schema, event_time)
 
 
 class Stream:
@@ -98,22 +98,19 @@ class Stream:
 
     def __init__(
         self,
-        source: DataFrame,
+        spark: SparkSession,
+        point: Point,
         schema: T.StructType,
-        steps: tuple[Step, ...],
         event_time: str | None = None,
     ) -> None:
-        self._source = source
+        self._spark = spark
+        self._point = point
         self._schema = schema
-        self._steps = steps
         self._event_time = event_time if event_time in schema.names else None
         self._dropped_time = event_time if self._event_time is None else None
         """The column of the event time, if a transform has dropped it."""
-
-    @property
-    def _has_window(self) -> bool:
-        """Whether the event time is that of the window operator before, or was."""
-        return bool(self._steps) and WINDOW in (self._event_time, self._dropped_time)
+        self._latest_of: KeyedStream | None = None
+        """The stream whose newest rows these are."""
 
     @property
     def schema(self) -> T.StructType:
@@ -122,24 +119,113 @@ class Stream:
 
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
         """Any stateless Spark: filters, projections, joins with static tables."""
-        if not self._steps:
-            df = function(self._source)
-            _check_frame(df)
-            return Stream(df, df.schema, (), self._event_time)
         df = function(self._sample())
-        _check_frame(df)
-        steps = (*self._steps, TransformStep(function))
-        # A window stays the event time as long as it is there.
-        return Stream(self._source, df.schema, steps, WINDOW if self._has_window else None)
+        if not isinstance(df, DataFrame):
+            raise UsageError(
+                f"the function given to transform() returned {type(df).__name__}, not a DataFrame."
+            )
+        frame = None if self._point.frame is None else df
+        point = Point(TransformStep(function), (self._point,), frame)
+        # An event time stays one as long as its column is there.
+        return Stream(self._spark, point, df.schema, self._event_time or self._dropped_time)
 
     def union(self, other: Stream) -> Stream:
-        """This stream and another, by column name. Both must come straight from sources."""
-        if self._steps or other._steps:
+        """This stream and another, by column name.
+
+        Both may come from sources or from operators. The event time goes on if both have it, in the
+        same column; the watermark is then the smaller one.
+        """
+        if not isinstance(other, Stream):
+            raise UsageError(f"union() takes a stream, not {type(other).__name__}.")
+        check_one_session(self._spark, other._spark, "union()")
+        both = [stream._sample() for stream in (self, other)]
+        try:
+            df = both[0].unionByName(both[1])
+        except AnalysisException as error:
             raise UsageError(
-                "union() joins sources: call it before the first operator on either side."
+                f"union(): the streams have the columns {self._schema.simpleString()} and "
+                f"{other._schema.simpleString()}, and Spark cannot unite them: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+        has_frames = self._point.frame is not None and other._point.frame is not None
+        step = UnionStep(
+            df.schema, tuple(conforms(stream._schema, df.schema) for stream in (self, other))
+        )
+        inputs = (self._point, other._point)
+        point = Point(step, inputs, df if has_frames else None)
+        same = self._event_time if self._event_time == other._event_time else None
+        return Stream(self._spark, point, df.schema, same)
+
+    def join(
+        self,
+        other: Stream,
+        on: str | Sequence[str],
+        *,
+        within: tuple[Duration, Duration] | None = None,
+        how: str = "inner",
+        suffixes: tuple[str, str] | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Pairs of rows with equal `on` columns whose event times are near each other.
+
+        `within` says how near: `("-1 hour", "0 seconds")` takes rows of `other` from an hour
+        before a row of this stream up to its own time. `how` is "inner", "left", "right", "full",
+        "semi" or "anti", as in Spark. `suffixes` are added to the names that both streams have.
+        """
+        if not isinstance(other, Stream):
+            raise UsageError(f"join() takes a stream, not {type(other).__name__}.")
+        return join_streams(self, other, on, within, how, suffixes, name)
+
+    def as_of(
+        self,
+        other: Stream,
+        on: str | Sequence[str],
+        *,
+        tolerance: Duration | None = None,
+        suffixes: tuple[str, str] | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Each row with the newest row of `other` at or before its event time, by `on` columns.
+
+        A row is emitted when the watermark has reached it. A row of `other` that is older than
+        `tolerance` does not count; a row that finds none has NULLs.
+        """
+        if not isinstance(other, Stream):
+            raise UsageError(f"as_of() takes a stream, not {type(other).__name__}.")
+        return as_of_streams(self, other, on, tolerance, suffixes, name)
+
+    def lookup(
+        self,
+        other: Stream,
+        on: str | Sequence[str],
+        *,
+        how: str = "left",
+        suffixes: tuple[str, str] | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Each row, at once, with the newest row per key of another stream.
+
+        `other` is what `key_by(...).latest()` returned, keyed by the `on` columns.
+        """
+        keyed: KeyedStream | None = getattr(other, "_latest_of", None)
+        if keyed is None:
+            raise JoinError(
+                "lookup() takes what latest() returned: the newest row per key of a stream, "
+                "customers.key_by('customer').latest()."
             )
-        df = self._source.unionByName(other._source)
-        return Stream(df, df.schema, (), self._event_time or other._event_time)
+        return look_up_streams(self, keyed, on, how, suffixes, name)
+
+    def _then(
+        self, schema: T.StructType, step: Step, *others: Stream, event_time: str | None = None
+    ) -> Stream:
+        """What comes out of another step over this stream, and over others."""
+        inputs = (self._point, *(other._point for other in others))
+        return Stream(self._spark, Point(step, inputs), schema, event_time)
+
+    def _new_name(self, kind: str, name: str | None, *others: Stream) -> OperatorName:
+        """The name of an operator over this stream, and others: a given one, or a default."""
+        points = [self._point, *(other._point for other in others)]
+        return new_name(kind, name, points)
 
     def key_by(self, *columns: str | SparkColumn) -> KeyedStream:
         """Group the rows by one or more columns, or by Spark expressions over them.
@@ -162,7 +248,7 @@ class Stream:
     def side(self, name: str) -> Stream:
         """What the previous processor emitted to one of its side outputs, as a stream."""
         operator = self._operator("side()")
-        declared = [output for output in operator.side_schemas if output != LATE]
+        declared = [o for o in operator.side_schemas if o not in (LATE, LATE_RIGHT)]
         if name not in declared:
             has = f"has {', '.join(map(repr, declared))}" if declared else "has none"
             raise UnknownOutputError(
@@ -171,20 +257,28 @@ class Stream:
             )
         return self._beside(operator, name)
 
-    def late(self) -> Stream:
-        """The rows that came too late for the previous operator, unchanged, as a stream."""
+    def late(self, of: str = "left") -> Stream:
+        """The rows that came too late for the previous operator, unchanged, as a stream.
+
+        Of a join, those of the left stream; `late("right")` has those of the right one.
+        """
         operator = self._operator("late()")
+        outputs = {"left": LATE, "right": LATE_RIGHT}
         if LATE not in operator.side_schemas:
             raise UnknownOutputError(
-                f"operator {operator.name!r} does not treat rows as late. Only windows, and "
+                f"operator {operator.name!r} does not treat rows as late. Only windows, joins, and "
                 "processors over a stream with event_time= and watermark=, do."
             )
-        return self._beside(operator, LATE)
+        if of not in outputs or outputs[of] not in operator.side_schemas:
+            raise UnknownOutputError(
+                f"late({of!r}) of operator {operator.name!r}: 'right' is the second stream of a "
+                "join, and other operators have one stream."
+            )
+        return self._beside(operator, outputs[of])
 
     def _operator(self, what: str) -> Operator:
-        step = self._steps[-1] if self._steps else None
-        if isinstance(step, OperatorStep):
-            return step.operator
+        if isinstance(self._point.step, OperatorStep):
+            return self._point.step.operator
         raise UnknownOutputError(
             f"{what} asks an operator for another of its outputs: call it on what process() "
             "or aggregate() returned, before a transform()."
@@ -192,13 +286,13 @@ class Stream:
 
     def _beside(self, operator: Operator, output: str) -> Stream:
         schema = operator.side_schemas[output]
-        return Stream(self._source, schema, (*self._steps, OutputStep(output)))
+        return Stream(self._spark, self._point.output(output), schema)
 
     def _sample(self) -> DataFrame:
         """A frame with this point's schema, to resolve expressions against."""
-        if not self._steps:
-            return self._source
-        return self._source.sparkSession.createDataFrame([], self._schema)
+        if self._point.frame is not None:
+            return self._point.frame
+        return self._spark.createDataFrame([], self._schema)
 
     def to(self, sink: str, **options: Any) -> StreamWriter:
         """Write the output with a built-in sink: parquet, orc, json, csv, console, memory, noop."""
@@ -247,14 +341,45 @@ class KeyedStream:
 
         `name` identifies the operator's state in the location, across restarts.
         """
-        steps = self._upstream._steps
-        operator_name = self._check_name(name or f"aggregate-{len(steps) + 1}")
+        return self._aggregate(self._upstream._new_name("aggregate", name), aggregates)
+
+    def _aggregate(self, name: OperatorName, aggregates: Mapping[str, Aggregate]) -> Stream:
         sample = self._upstream._sample()
         specs, inputs = resolve_aggregates(sample, aggregates)
-        operator = AggregateOperator(operator_name, self._keys, specs, ansi=is_ansi(sample))
+        operator = AggregateOperator(name, self._keys, specs, ansi=is_ansi(sample))
         exchange = AggregateExchange(operator, self._columns, inputs)
-        step = OperatorStep(operator, exchange)
-        return Stream(self._upstream._source, operator.output_schema, (*steps, step))
+        return self._upstream._then(operator.output_schema, OperatorStep(operator, exchange))
+
+    def latest(self, *, name: str | None = None) -> Stream:
+        """The newest row per key; emits, per epoch, those that changed.
+
+        Newest is by event time if the stream has one, else by arrival. Given to `lookup`, it is
+        kept there, and needs no operator of its own.
+        """
+        upstream = self._upstream
+        columns = [c for c in upstream._schema.names if c not in [k.name for k in self._keys]]
+        if not columns:
+            raise UsageError(
+                "latest() keeps the columns beside the key, and this stream has none but the key."
+            )
+        by = newness(upstream._schema, upstream._event_time)
+        aggregates = {c: last(named(c)) if by is None else max_by(named(c), by) for c in columns}
+        kept = self._aggregate(upstream._new_name("latest", name), aggregates)
+        kept._latest_of = self
+        return kept
+
+    def _with_keys(self) -> Stream:
+        """The stream with its key among the columns, also where that is computed."""
+        computed = {
+            key.name: column
+            for key, column in zip(self._keys, self._columns, strict=True)
+            if key.name in self._computed
+        }
+        return (
+            self._upstream.transform(lambda df: df.withColumns(computed))
+            if computed
+            else (self._upstream)
+        )
 
     def process(
         self,
@@ -273,12 +398,11 @@ class KeyedStream:
         has a stream for each of the processor's broadcast states:
         `{"rules": mr.stream(df).key_by("shop")}`.
         """
-        steps = self._upstream._steps
-        operator_name = self._check_name(name or f"process-{len(steps) + 1}")
+        operator_name = self._upstream._new_name("process", name)
         schema = parse_schema(output)
         fields = [Column(f.name, f.dataType) for f in self._upstream._schema.fields]
         event_time = self._upstream._event_time
-        if self._upstream._has_window:
+        if event_time is not None and is_window(self._upstream._schema[event_time].dataType):
             # A processor's rows have one event time, and a window has two ends.
             event_time = None
         initial = None if initial_state is None else _batch_schema(initial_state)
@@ -296,21 +420,7 @@ class KeyedStream:
             first = InitialExchange(stream, initial_rows, sides)
         exchange = BroadcastExchange(stream, sides) if sides else RowExchange(stream)
         step = OperatorStep(operator, exchange, operator.code(), first, sides=sides)
-        return Stream(self._upstream._source, schema, (*steps, step))
-
-    def _check_name(self, name: str) -> OperatorName:
-        if not _NAME.fullmatch(str(name)):
-            raise InvalidNameError(
-                f"{name!r} cannot be an operator's name: use letters, digits, '_', '-' and '.', "
-                "at most 100, beginning with a letter or digit."
-            )
-        for step in self._upstream._steps:
-            if isinstance(step, OperatorStep) and step.operator.name == name:
-                raise DuplicateNameError(
-                    f"two operators are called {name!r}. Give each its own name: it "
-                    "identifies the operator's state."
-                )
-        return OperatorName(name)
+        return self._upstream._then(schema, step)
 
 
 class WindowedStream:
@@ -335,8 +445,7 @@ class WindowedStream:
         `is_final` then tells which is which.
         """
         keyed, upstream = self._keyed, self._keyed._upstream
-        steps = upstream._steps
-        operator_name = keyed._check_name(name or f"window-{len(steps) + 1}")
+        operator_name = upstream._new_name("window", name)
         sample = upstream._sample()
         specs, inputs = resolve_aggregates(sample, aggregates)
         definition = WindowDefinition(
@@ -354,96 +463,7 @@ class WindowedStream:
         )
         # An early result is followed by others of the same window, so it has no event time.
         goes_on = WINDOW if operator.emission.is_final else None
-        return Stream(upstream._source, operator.output_schema, (*steps, step), goes_on)
-
-
-class StreamWriter:
-    """A stream with a sink, or several of one source: ready to start."""
-
-    def __init__(self, upstream: Stream, sink: Sink) -> None:
-        self._source = upstream._source
-        self._paths: tuple[Path, ...] = (Path(upstream._steps, upstream._schema, sink),)
-
-    def also(self, *others: StreamWriter) -> StreamWriter:
-        """Run other branches in the same query: further sinks, side outputs, more operators.
-
-        All branches come from one `mr.stream`, and what they share runs once an epoch.
-        """
-        both = copy.copy(self)
-        for other in others:
-            if not isinstance(other, StreamWriter):
-                raise UsageError(
-                    f"also() takes branches that have a sink, such as visits.side('alerts').to("
-                    f"'parquet', path=...), not {type(other).__name__}."
-                )
-            if other._source is not self._source:
-                raise UsageError(
-                    "also() joins branches of one stream, and these begin at two. Keep what "
-                    "mr.stream(...) returned, with its transforms, in a variable and build both "
-                    "from it."
-                )
-            both._paths += other._paths
-        return both
-
-    def start(
-        self,
-        checkpointLocation: str,
-        *,
-        parallelism: int | Mapping[str, int] | None = None,
-        trigger: str | None = None,
-        key_groups: int = DEFAULT_KEY_GROUPS,
-        retain_epochs: int = 100,
-        memory: str | int = "2 GiB",
-        query_name: str | None = None,
-        standby: int = 0,
-        elastic: bool = False,
-        spare_executors: int = 0,
-        follow_rate: str | int = "256 MB",
-    ) -> Query:
-        """Start the query, new or from where the location left off.
-
-        - `parallelism`: shards per operator, or a dict by operator; may differ at every start, and
-          while the query runs. Default: what the query last had; for a new location, Spark's
-          default parallelism.
-        - `trigger`: an interval such as `"1 second"`, `"available_now"`, or None: back to back.
-        - `key_groups`: a power of two; fixed when a location is first used.
-        - `retain_epochs`: how many epochs stay readable.
-        - `memory`: the budget of one Python worker for its index of recent changes.
-        - `standby`: how many other executors follow each key group, ready to take it over.
-        - `elastic`: ask Spark for executors when rescaling, and give idle ones back; with
-          `spare_executors` of them kept warm.
-        - `follow_rate`: bytes per second that a move may take in the background.
-        """
-        check_targets([path.sink for path in self._paths])
-        pipeline = Pipeline(self._paths)
-        if not pipeline.operators:
-            raise UsageError(
-                "the query has no operator, so there is no state to keep. Add one, for example "
-                ".key_by('device').aggregate(n=mr.count()), or use Spark's writeStream."
-            )
-        return start_query(
-            self._source,
-            pipeline,
-            checkpointLocation,
-            parallelism=parallelism,
-            trigger=trigger,
-            key_groups=key_groups,
-            retain_epochs=retain_epochs,
-            memory=memory,
-            query_name=query_name,
-            director_options=DirectorOptions(
-                standby=_natural("standby", standby),
-                elastic=bool(elastic),
-                spare_executors=_natural("spare_executors", spare_executors),
-                follow_bytes_per_second=parse_bytes(follow_rate, "follow_rate"),
-            ),
-        )
-
-
-def _natural(name: str, value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise UsageError(f"{name}={value!r}: it must be a whole number, 0 or more.")
-    return value
+        return upstream._then(operator.output_schema, step, event_time=goes_on)
 
 
 def _sides(
@@ -470,24 +490,14 @@ def _sides(
                 f"of operator {operator!r} got {got} for it. Give one by its key: "
                 f"broadcast={{{state!r}: mr.stream(df).key_by('column')}}."
             )
-        if keyed._upstream._steps:
+        source = keyed._with_keys()._point.frame
+        if source is None:
             raise UsageError(
                 f"broadcast={{{state!r}: ...}} of operator {operator!r}: the stream must come "
                 "straight from a source, without an operator in between."
             )
-        source = keyed._upstream._source
-        for key, column in zip(keyed._keys, keyed._columns, strict=True):
-            if key.name in keyed._computed:
-                source = source.withColumn(key.name, column)
         sides.append(make_side(operator, declaration, source, keyed._keys))
     return tuple(sides)
-
-
-def _check_frame(df: object) -> None:
-    if not isinstance(df, DataFrame):
-        raise UsageError(
-            f"the function given to transform() returned {type(df).__name__}, not a DataFrame."
-        )
 
 
 def _batch_schema(df: object) -> T.StructType:

@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from millrace import fields
-from millrace.api.stream import Stream, StreamWriter
+from millrace.api.stream import Stream
+from millrace.api.writer import StreamWriter
 from millrace.epoch.rows import decode
 from millrace.errors import MalformedError, SparkStateError, UsageError
 from millrace.fields import MOST_TIME_MS, Fields
@@ -40,6 +41,7 @@ from millrace.operators.process.layout import EXPIRES
 from millrace.operators.process.operator import ProcessOperator
 from millrace.operators.process.processor import INITIAL, Processor, declarations, timers
 from millrace.operators.spark_processor.operator import SparkProcessorOperator
+from millrace.spark.graph import upstream
 from millrace.spark.pipeline import Pipeline
 from millrace.spark.steps import OperatorStep
 from millrace.state.replica import Replica
@@ -92,14 +94,14 @@ def _session(stream: Stream | StreamWriter) -> SparkSession:
             f"import_spark() takes the stream that continues from the state, not "
             f"{type(stream).__name__}: what aggregate() or process() returned."
         )
-    return stream._source.sparkSession
+    return stream._spark
 
 
 def _operators(stream: Stream | StreamWriter) -> dict[str, Any]:
     if isinstance(stream, StreamWriter):
         return {str(op.name): op for op in Pipeline(stream._paths).operators}
-    steps = [step for step in stream._steps if isinstance(step, OperatorStep)]
-    return {str(step.operator.name): step.operator for step in steps}
+    steps = [point.step for point in upstream([stream._point])]
+    return {str(s.operator.name): s.operator for s in steps if isinstance(s, OperatorStep)}
 
 
 def _last_batch(paths: list[str], checkpoint: str) -> int:

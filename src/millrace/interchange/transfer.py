@@ -285,8 +285,8 @@ def _whole(reader: Reader, name: str, table: str) -> pa.Table:
 def _present(reader: Reader, name: str, table: str, rows: pa.Table) -> pa.Table:
     """Rows without those that the watermark has passed."""
     description = reader.snapshot.description(name)
-    eviction = description.eviction(reader.snapshot.moment(description.name))
-    if eviction is None or table != MAIN:
+    eviction = description.eviction(table, reader.snapshot.moment(description.name))
+    if eviction is None:
         return rows
     return rows.filter(pa.array(~eviction.over(rows.column(eviction.column))))
 

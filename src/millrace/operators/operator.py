@@ -105,8 +105,8 @@ class StateLayout:
     tables: dict[str, TableLayout]
     results: Callable[[Moment], list[ResultColumn]]
     """Keys and results at a moment, one row per key of the main table."""
-    evicted: Callable[[Moment], Eviction | None] = field(default=lambda moment: None)
-    """Which rows of the main table the watermark has passed, though they may still be stored."""
+    evicted: Callable[[str, Moment], Eviction | None] = field(default=lambda table, moment: None)
+    """Which rows of a table the watermark has passed, though they may still be stored."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,16 @@ from millrace.ids import OperatorName
 from millrace.operators.aggregate import evolution as aggregate_evolution
 from millrace.operators.aggregate import layout as aggregate_layout
 from millrace.operators.aggregate.spec import KIND as AGGREGATE
+from millrace.operators.as_of import evolution as as_of_evolution
+from millrace.operators.as_of import layout as as_of_layout
+from millrace.operators.as_of.layout import KIND as AS_OF
 from millrace.operators.evolution import ADVICE
+from millrace.operators.join import evolution as join_evolution
+from millrace.operators.join import layout as join_layout
+from millrace.operators.join.layout import KIND as JOIN
+from millrace.operators.lookup import evolution as lookup_evolution
+from millrace.operators.lookup import layout as lookup_layout
+from millrace.operators.lookup.layout import KIND as LOOKUP
 from millrace.operators.operator import Operator, StateLayout
 from millrace.operators.process import layout as process_layout
 from millrace.operators.process.spec import KIND as PROCESS
@@ -57,6 +66,24 @@ def _window(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
     return WindowOperator.from_spec(name, spec, ansi=ansi)
 
 
+def _join(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
+    from millrace.operators.join.operator import JoinOperator
+
+    return JoinOperator.from_spec(name, spec, ansi=ansi)
+
+
+def _as_of(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
+    from millrace.operators.as_of.operator import AsOfOperator
+
+    return AsOfOperator.from_spec(name, spec, ansi=ansi)
+
+
+def _lookup(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
+    from millrace.operators.lookup.operator import LookupOperator
+
+    return LookupOperator.from_spec(name, spec, ansi=ansi)
+
+
 def _process(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
     raise UsageError(
         f"operator {name!r} runs a processor, and a location does not hold its code. Start the "
@@ -67,6 +94,9 @@ def _process(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
 KINDS = {
     AGGREGATE: Kind(aggregate_layout.describe, aggregate_evolution.check_change, _aggregate),
     WINDOW: Kind(window_layout.describe, window_evolution.check_change, _window),
+    JOIN: Kind(join_layout.describe, join_evolution.check_change, _join),
+    AS_OF: Kind(as_of_layout.describe, as_of_evolution.check_change, _as_of),
+    LOOKUP: Kind(lookup_layout.describe, lookup_evolution.check_change, _lookup),
     PROCESS: Kind(process_layout.describe, _check_process, _process),
 }
 

@@ -22,6 +22,12 @@ from millrace.operators.aggregate.limits import (
     MOST_TRACKED,
 )
 from millrace.operators.aggregate.spec import KIND as AGGREGATE
+from millrace.operators.as_of.layout import KIND as AS_OF
+from millrace.operators.join.layout import EITHER, HOWS, LEFT, OWN_COLUMNS, RIGHT
+from millrace.operators.join.layout import KIND as JOIN
+from millrace.operators.lookup.layout import EVENT as LOOKUP_EVENT
+from millrace.operators.lookup.layout import HOWS as LOOKUP_HOWS
+from millrace.operators.lookup.layout import KIND as LOOKUP
 from millrace.operators.process.layout import (
     EVENT_TIME,
     PROCESSING_TIME,
@@ -81,12 +87,47 @@ def check_spec(spec: dict[str, Any]) -> None:
         names += [_aggregate(Fields(a, "an aggregate")) for a in found.items("aggregates")]
         if spec["kind"] == WINDOW:
             _check_window(found)
+    elif spec["kind"] in _OF_TWO_STREAMS:
+        for side in (LEFT, RIGHT):
+            columns = [_column(column, "a column") for column in found.items(side)]
+            _check_distinct([*names, *columns, *OWN_COLUMNS, LOOKUP_EVENT])
+        _OF_TWO_STREAMS[spec["kind"]](found)
     else:
         names += [_state(Fields(s, "a state")) for s in found.items("states")]
         for name in found.items("deleted") if found.has("deleted") else []:
             fields.text(name, "a deleted state")
+    _check_distinct(names)
+
+
+def _check_distinct(names: list[str]) -> None:
     if len(set(names)) < len(names):
         raise MalformedError("two of its columns or states have the same name")
+
+
+def _check_join(spec: Fields) -> None:
+    """The interval and the kind of a join."""
+    within = Fields(spec.members("within"), "its interval")
+    lower = within.integer("lower", -MOST_US, MOST_US)
+    within.integer("upper", lower, MOST_US)
+    _check_one_of(spec, "how", HOWS)
+    _check_one_of(spec, "time", (LEFT, RIGHT, EITHER))
+
+
+def _check_as_of(spec: Fields) -> None:
+    if spec["tolerance"] is not None:
+        spec.integer("tolerance", 0, MOST_US)
+
+
+def _check_lookup(spec: Fields) -> None:
+    _check_one_of(spec, "how", LOOKUP_HOWS)
+
+
+def _check_one_of(spec: Fields, name: str, known: tuple[str, ...]) -> None:
+    if spec.text(name) not in known:
+        raise MalformedError(f"its {name!r} is {spec.text(name)[:80]!r}")
+
+
+_OF_TWO_STREAMS = {JOIN: _check_join, AS_OF: _check_as_of, LOOKUP: _check_lookup}
 
 
 def _check_window(spec: Fields) -> None:
@@ -103,8 +144,8 @@ def _check_window(spec: Fields) -> None:
     emit.integer("period", 1 if emit.text("mode") == EARLY else 0, MOST_US)
 
 
-def _column(key: Any) -> str:
-    column = Fields(key, "a key column")
+def _column(key: Any, what: str = "a key column") -> str:
+    column = Fields(key, what)
     _check_type(column["type"])
     return _name(column)
 

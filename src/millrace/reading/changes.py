@@ -92,6 +92,11 @@ def _check_rows(table: StateTable) -> None:
             f"{table.title} has windows, which leave it when the watermark passes them and not by "
             "a change. Read it with SQL, or let the operator emit its changes: emit='update'."
         )
+    if table.description.eviction(table.state, table.moment) is not None:
+        raise UsageError(
+            f"{table.title} has rows that leave it when the watermark passes them and not by a "
+            "change. Read it with SQL."
+        )
 
 
 def _check_range(snapshot: Snapshot, since: int) -> None:

@@ -83,11 +83,16 @@ class Description:
 
     def sweep(self, table: str, moment: Moment) -> Sweep | None:
         """A function that marks rows that have expired at a moment, though they may be stored."""
-        return sweep_of(table, self.states, moment) if self.states else None
+        if self.states:
+            return sweep_of(table, self.states, moment)
+        eviction = self.eviction(table, moment)
+        if eviction is None:
+            return None
+        return lambda rows: eviction.over(rows.column(eviction.column))
 
-    def eviction(self, moment: Moment) -> Eviction | None:
-        """The rows of the main table that the watermark has passed."""
-        return self._layout.evicted(moment)
+    def eviction(self, table: str, moment: Moment) -> Eviction | None:
+        """The rows of a table that the watermark has passed."""
+        return self._layout.evicted(table, moment)
 
     @property
     def expires(self) -> bool:

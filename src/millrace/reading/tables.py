@@ -4,7 +4,8 @@
   nested values;
 * a table per list, map and set: a row per entry, with the key it belongs to;
 * a table of an operator's timers;
-* a table per broadcast and task state: these belong to no key.
+* a table per broadcast and task state: these belong to no key;
+* a table per stream of a join: the rows that wait for partners.
 
 Every table is read by `scan`: some columns, some key groups, or the rows of some keys. Only what is
 asked for is read: no other columns and no other key groups.
@@ -21,6 +22,9 @@ import pyarrow as pa
 from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.keygroups import groups_of
 from millrace.log.segment import HI, LO, OWNER_HI, OWNER_LO
+from millrace.operators.as_of.layout import KIND as AS_OF
+from millrace.operators.join.layout import KIND as JOIN
+from millrace.operators.join.layout import LEFT, RIGHT
 from millrace.operators.operator import MAIN, ResultColumn
 from millrace.operators.process.layout import EXPIRES
 from millrace.operators.window.layout import KIND as WINDOW
@@ -28,6 +32,7 @@ from millrace.reading.description import Collection, Description
 from millrace.reading.replicas import gathered, scan
 from millrace.reading.snapshot import Snapshot
 from millrace.reading.state_table import KEY_GROUP, SYSTEM, Fingerprints, StateTable, followed
+from millrace.reading.waiting import WaitingTable
 from millrace.reading.windows import WindowTable
 
 if TYPE_CHECKING:
@@ -230,10 +235,14 @@ class SharedTable(StateTable):
         yield self._batch(columns, [own[name] for name in columns])
 
 
-def main_table(snapshot: Snapshot, description: Description) -> MainTable | WindowTable:
+def main_table(
+    snapshot: Snapshot, description: Description
+) -> MainTable | WindowTable | WaitingTable:
     """The main table of an operator."""
     if description.kind == WINDOW:
         return WindowTable(snapshot, description)
+    if description.kind == JOIN:
+        return WaitingTable(snapshot, description)
     return MainTable(snapshot, description)
 
 
@@ -249,12 +258,17 @@ def tables(snapshot: Snapshot, operator: str) -> dict[str, StateTable]:
             found[name] = EntryTable(snapshot, description, name)
         elif name in shared:
             found[name] = SharedTable(snapshot, description, name)
+    for name in _WAITING.get(description.kind, ()):
+        found[name] = WaitingTable(snapshot, description, name)
     if description.timers and TimerTable.NAME not in found:
         found[TimerTable.NAME] = TimerTable(snapshot, description, TimerTable.NAME)
     return found
 
 
 _NONE: Int64Array = np.empty(0, np.int64)
+
+_WAITING = {JOIN: (RIGHT,), AS_OF: (LEFT, RIGHT)}
+"""The tables of waiting rows beside the main one, by kind of operator."""
 
 
 def _with_owners(

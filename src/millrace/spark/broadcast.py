@@ -129,46 +129,33 @@ def unite(source: DataFrame, sides: Sequence[Side]) -> DataFrame:
     """Keyed rows and all broadcast rows as one stream."""
     if not sides:
         return source
-    united = source.select("*", *(_nothing(s.column, s.type) for s in sides))
+    united = source.select("*", *(nothing(s.column, s.type) for s in sides))
     fields = united.schema.fields
     for side in sides:
-        nothing = [f for f in fields if f.name != side.column]
+        others = [f for f in fields if f.name != side.column]
         united = united.unionByName(
-            side.rows.select("*", *(_nothing(f.name, f.dataType) for f in nothing))
+            side.rows.select("*", *(nothing(f.name, f.dataType) for f in others))
         )
     return united
 
 
-def _nothing(name: str, data_type: T.DataType) -> SparkColumn:
+def nothing(name: str, data_type: T.DataType) -> SparkColumn:
+    """A column of NULLs."""
     return F.lit(None).cast(data_type).alias(name)
 
 
-def _any_of(sides: Sequence[Side]) -> SparkColumn:
+def any_of(sides: Sequence[Side]) -> SparkColumn:
+    """Whether a row is one of some broadcast streams."""
     present = [quoted(side.column).isNotNull() for side in sides]
     return functools.reduce(operator.or_, present, F.lit(False))
 
 
-def input_of(
-    mine: Sequence[Side], every: Sequence[Side], keyed: DataFrame, batch: DataFrame
-) -> DataFrame:
-    """What goes into an operator's exchange: its keyed rows and its broadcast rows.
-
-    `batch` is what Spark handed over, and `keyed` what the steps so far have made of it. A batch
-    that is right is not changed. Without sides of its own, an operator gets what any other reader
-    gets.
-    """
-    if keyed is batch:
-        own = {side.column for side in mine}
-        others = [side for side in every if side.column not in own]
-        if not others:
-            return batch
-        return batch.where(~_any_of(others)).drop(*(quoted(side.column) for side in others))
-    if not mine:
-        return keyed
+def with_broadcast(keyed: DataFrame, mine: Sequence[Side], batch: DataFrame) -> DataFrame:
+    """An operator's keyed rows, and the broadcast rows for it that came with the batch."""
     fields = keyed.schema.fields
-    united = keyed.select("*", *(_nothing(side.column, side.type) for side in mine))
-    broadcast = batch.where(_any_of(mine)).select(
-        *(_nothing(f.name, f.dataType) for f in fields), *(quoted(side.column) for side in mine)
+    united = keyed.select("*", *(nothing(side.column, side.type) for side in mine))
+    broadcast = batch.where(any_of(mine)).select(
+        *(nothing(f.name, f.dataType) for f in fields), *(quoted(side.column) for side in mine)
     )
     return united.union(broadcast)
 

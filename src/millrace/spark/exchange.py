@@ -186,3 +186,35 @@ class RowExchange:
 
     def __call__(self, df: DataFrame, assignment: Assignment, scheme: Scheme) -> DataFrame:
         return self._router(with_fingerprint(df, self._keys, self._columns, scheme), assignment)
+
+
+@dataclass(frozen=True)
+class JoinSide:
+    """One stream of a join: expressions over the frame that has the rows of both."""
+
+    rows: Column
+    """Its row as a struct, NULL in rows of the other stream."""
+    keys: Sequence[Column]
+    fields: Sequence[Column]
+    """The columns beside the key."""
+    event_us: Column | None
+
+
+class JoinExchange:
+    """The exchange in front of a join: the rows of both streams in one table, by their key."""
+
+    def __init__(self, key_types: Sequence[T.DataType], left: JoinSide, right: JoinSide) -> None:
+        # One of the two is NULL, and so are its fields.
+        keys = [F.coalesce(*both) for both in zip(left.keys, right.keys, strict=True)]
+        self._keys = list(zip(keys, key_types, strict=True))
+        self._columns = keyed_columns(self._keys)
+        self._columns[rows.IS_RIGHT] = right.rows.isNotNull()
+        self._columns |= {rows.column(i): c for i, c in enumerate(left.fields)}
+        self._columns |= {rows.right(i): c for i, c in enumerate(right.fields)}
+        times = [side.event_us for side in (left, right) if side.event_us is not None]
+        if times:
+            self._columns[rows.EVENT] = F.coalesce(*times)
+        self._router = _Router()
+
+    def __call__(self, df: DataFrame, assignment: Assignment, scheme: Scheme) -> DataFrame:
+        return self._router(with_fingerprint(df, self._keys, self._columns, scheme), assignment)

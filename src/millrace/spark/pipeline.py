@@ -1,9 +1,10 @@
-"""The pipeline of a query: a tree of steps from one source to one sink or several.
+"""The pipeline of a query: a graph of steps from its sources to its sinks.
 
-Paths that begin with the same steps share them. Invariant: however many readers a point has, the
-steps up to it run once an epoch; what several read is kept until the epoch's end. A point with one
-reader keeps nothing, so a query with one sink costs what it would without a tree. Rows of broadcast
-streams, which come with the batch, reach only the operators they are for.
+Invariant: however many readers a point has, the steps up to it run once an epoch; what several read
+is kept until the epoch's end. A point with one reader keeps nothing, so a query with one source and
+one sink costs what it would without a graph. A join whose inputs both come straight from sources
+reads them in one pass. Rows of broadcast streams, which come with the batch, reach only the
+operators they are for.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from millrace.errors import DuplicateNameError
 from millrace.ids import OperatorName
 from millrace.operators import Operator
 from millrace.operators.operator import MAIN_OUTPUT
-from millrace.spark.broadcast import Side, input_of
+from millrace.spark.broadcast import Side, with_broadcast
+from millrace.spark.graph import Graph, operator_of
 from millrace.spark.outputs import pick
 from millrace.spark.sinks import Sink
-from millrace.spark.steps import OperatorStep, OutputStep, Step, TransformStep
+from millrace.spark.steps import OperatorStep, OutputStep, Point, TransformStep, UnionStep
 from millrace.spark.template import KeptFrame, PlanTemplate, is_bare
+from millrace.spark.uniting import LEFT, RIGHT, Batches, conform, union, wrap
 
 PlanOperator = Callable[[OperatorStep, DataFrame, str], DataFrame]
 """Plans an operator over a frame, at a moment."""
@@ -30,41 +32,11 @@ PlanOperator = Callable[[OperatorStep, DataFrame, str], DataFrame]
 
 @dataclass(frozen=True)
 class Path:
-    """The steps to a sink, and the schema of what it gets."""
+    """The point that a sink reads, and its schema."""
 
-    steps: tuple[Step, ...]
+    point: Point
     schema: T.StructType
     sink: Sink
-
-
-@dataclass
-class _Point:
-    """Where rows are after a step, and who reads them there."""
-
-    step: Step | None
-    paths: list[int] = field(default_factory=list)
-    """Those that end here."""
-    next: list[_Point] = field(default_factory=list)
-    others: int = 0
-    """How many read these rows further on, beside those that come next."""
-
-    def after(self, step: Step) -> _Point:
-        for point in self.next:
-            if point.step == step:
-                return point
-        self.next.append(_Point(step))
-        return self.next[-1]
-
-    @property
-    def is_shared(self) -> bool:
-        return len(self.paths) + len(self.next) + self.others > 1
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """An operator's outputs that are read, the main one first."""
-        sides = [p.step.output for p in self.next if isinstance(p.step, OutputStep)]
-        is_main_read = bool(self.paths) or len(self.next) > len(sides)
-        return ((MAIN_OUTPUT,) if is_main_read else ()) + tuple(sides)
 
 
 class Pipeline:
@@ -72,81 +44,71 @@ class Pipeline:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = tuple(paths)
-        self.steps: list[OperatorStep] = []
-        self.outputs: dict[OperatorName, tuple[str, ...]] = {}
+        self.graph = Graph([path.point for path in paths])
+        self.steps = [p.step for p in self.graph.operators if isinstance(p.step, OperatorStep)]
+        self.outputs: dict[OperatorName, tuple[str, ...]] = {
+            operator_of(point).name: self.graph.outputs(point) for point in self.graph.operators
+        }
         """Which outputs of each operator are read."""
-        self._root = _Point(None)
-        self._picks: dict[tuple[str, str], PlanTemplate] = {}
-        for number, path in enumerate(paths):
-            point = self._root
-            for step in path.steps:
-                point = point.after(step)
-            point.paths.append(number)
-        self._collect(self._root)
+        sides = sorted((s for step in self.steps for s in step.sides), key=lambda s: s.column)
         # By name: Spark's offsets are by the number of a source, however the program is arranged.
-        self.sides = sorted((s for step in self.steps for s in step.sides), key=lambda s: s.column)
-        """The broadcast streams of all operators."""
-        first = [point.step for point in self._root.next]
-        self._root.others = sum(bool(s.sides) for s in self.steps if s not in first)
+        self._feeds = {point: number for number, point in enumerate(self.graph.feeds)}
+        frames = [point.frame for point in self.graph.feeds]
+        self.batches = Batches(tuple(f for f in frames if f is not None), tuple(sides))
+        self.reads_of_batch = self._count_reads()
+        """How many times the plan of an epoch goes through the batch."""
+        self._templates: dict[tuple[str, str], PlanTemplate] = {}
 
     @property
     def operators(self) -> list[Operator]:
         return [step.operator for step in self.steps]
 
-    def _collect(self, point: _Point) -> None:
-        if isinstance(point.step, OperatorStep):
-            operator = point.step.operator
-            if operator.name in self.outputs:
-                raise DuplicateNameError(
-                    f"two operators are called {operator.name!r}. Give each its own name: it "
-                    "identifies the operator's state. If they are meant to be one, keep its stream "
-                    "in a variable and build both branches from it."
-                )
-            self.steps.append(point.step)
-            self.outputs[operator.name] = point.outputs
-        for following in point.next:
-            self._collect(following)
-
     def watermarks(self, source_us: int | None) -> dict[OperatorName, int | None]:
-        """The watermark of each operator, given that of the sources.
-
-        An operator's is what the one before it gives on; the first one's is the sources'.
-        """
-        found: dict[OperatorName, int | None] = {}
-
-        def visit(point: _Point, watermark_us: int | None) -> None:
-            if isinstance(point.step, OperatorStep):
-                operator = point.step.operator
-                found[operator.name] = watermark_us
-                watermark_us = operator.output_watermark(watermark_us)
-            for following in point.next:
-                visit(following, watermark_us)
-
-        visit(self._root, source_us)
-        return found
+        """The watermark of each operator, given that of the sources."""
+        return self.graph.watermarks(source_us)
 
     def forget_plans(self) -> None:
         """Drop the plans: batches come from another session from now on."""
-        self._picks.clear()
+        self._templates.clear()
+
+    def feed(self, point: Point) -> int | None:
+        """The number of the feed that a point is; None for others."""
+        return self._feeds.get(point)
+
+    def feed_pair(self, point: Point) -> tuple[int, int] | None:
+        """The two feeds that a join reads in one pass, if it can."""
+        if len(point.inputs) == 2:
+            left, right = map(self._feeds.get, point.inputs)
+            if left is not None and right is not None and left != right:
+                return left, right
+        return None
+
+    def _count_reads(self) -> int:
+        reads = sum(len(self.graph.readers(feed)) for feed in self.graph.feeds)
+        for point in self.graph.operators:
+            assert isinstance(point.step, OperatorStep)
+            if self.feed_pair(point) is not None:
+                reads -= 1
+            if point.step.sides and point.inputs[0] not in self._feeds:
+                reads += 1
+        return reads
 
     def over(self, df: DataFrame, moment: str, plan_operator: PlanOperator) -> Flow:
         """Plan all steps over a batch; nothing runs yet."""
-        planning = _Planning(self._picks, self.outputs, self.sides, moment, plan_operator, batch=df)
+        flow = Flow()
         try:
-            planning.visit(self._root, df)
+            planning = _Planning(self, self._templates, moment, plan_operator, df, flow)
+            flow.sinks = [(p.sink, planning.rows(p.point)) for p in self.paths]
         except BaseException:
-            planning.flow.release()
+            flow.release()
             raise
-        frames = planning.flow.frames
-        planning.flow.sinks = [(p.sink, frames[n]) for n, p in enumerate(self.paths)]
-        return planning.flow
+        return flow
 
 
 @dataclass
 class Flow:
     """One epoch's frames: what each sink gets, and what is kept until all have it."""
 
-    frames: dict[int, DataFrame] = field(default_factory=dict)
     sinks: list[tuple[Sink, DataFrame]] = field(default_factory=list)
     kept: list[KeptFrame] = field(default_factory=list)
 
@@ -160,67 +122,138 @@ class Flow:
             kept.release()
 
 
-@dataclass
 class _Planning:
-    """A walk through the tree, from a batch to the frames of all paths."""
+    """A walk through the graph of one epoch, from its sinks back to the batch."""
 
-    picks: dict[tuple[str, str], PlanTemplate]
-    """Plans of parts of rows: (operator, output), or ("", reader) for those of the batch."""
-    outputs: dict[OperatorName, tuple[str, ...]]
-    sides: list[Side]
-    moment: str
-    plan_operator: PlanOperator
-    batch: DataFrame
-    """What Spark handed over, or the same kept."""
-    flow: Flow = field(default_factory=Flow)
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        templates: dict[tuple[str, str], PlanTemplate],
+        moment: str,
+        plan_operator: PlanOperator,
+        batch: DataFrame,
+        flow: Flow,
+    ) -> None:
+        self._pipeline = pipeline
+        self._templates = templates
+        """Plans of rows on their way between operators, by what they do and for whom."""
+        self._moment = moment
+        self._plan_operator = plan_operator
+        self._flow = flow
+        self._batch = self._kept(batch) if pipeline.reads_of_batch > 1 else batch
+        self._rows: dict[Point, DataFrame] = {}
+        self._sent: dict[Point, DataFrame] = {}
 
-    def visit(self, point: _Point, df: DataFrame, is_kept: bool = False) -> None:
-        if point.is_shared and not is_kept:
-            kept = KeptFrame(df)
-            self.flow.kept.append(kept)
-            df, is_kept = kept.frame, True
-        if point.step is None:
-            self.batch = df
-        main, sides = df, {}
+    def rows(self, point: Point) -> DataFrame:
+        """The rows at a point, for any of its readers."""
+        if point not in self._rows:
+            self._rows[point] = self._find_rows(point)
+        return self._rows[point]
+
+    def _find_rows(self, point: Point) -> DataFrame:
+        number = self._pipeline.feed(point)
+        if number is not None:
+            return self._read(number)
         if isinstance(point.step, OperatorStep):
-            name = point.step.operator.name
-            sides = {o: self._pick(df, name, o) for o in self.outputs[name]}
-            main = sides.pop(MAIN_OUTPUT, df)
-        if point.paths:
-            self.flow.frames |= dict.fromkeys(point.paths, self._input(main))
-        for following in point.next:
-            step = following.step
-            if isinstance(step, OutputStep):
-                # Picked from kept rows, it need not be kept again.
-                self.visit(following, sides[step.output], is_kept)
-            elif isinstance(step, OperatorStep):
-                rows = self._input(main, step)
-                self.visit(following, self.plan_operator(step, rows, self.moment))
-            else:
-                assert isinstance(step, TransformStep)
-                self.visit(following, step.function(self._input(main)))
+            return self._pick(point, MAIN_OUTPUT)
+        if isinstance(point.step, OutputStep):
+            (operator,) = point.inputs
+            rows = self._pick(operator, point.step.output)
+            # Picked from kept rows, it need not be kept again.
+            return rows if self._is_shared(operator) else self._for_readers(point, rows)
+        if isinstance(point.step, UnionStep):
+            return self._for_readers(point, self._union(point, point.step))
+        assert isinstance(point.step, TransformStep)
+        (read,) = point.inputs
+        return self._for_readers(point, point.step.function(self.rows(read)))
 
-    def _input(self, rows: DataFrame, step: OperatorStep | None = None) -> DataFrame:
-        """What an operator, or another reader, gets of rows and of the batch's broadcast rows."""
-        mine = () if step is None else step.sides
-        if rows is not self.batch or not is_bare(rows) or len(mine) == len(self.sides):
-            return input_of(mine, self.sides, rows, self.batch)
-        reader = OperatorName("") if step is None else step.operator.name
+    def _is_shared(self, point: Point) -> bool:
+        return self._pipeline.graph.is_shared(point)
+
+    def _for_readers(self, point: Point, rows: DataFrame) -> DataFrame:
+        return self._kept(rows) if self._is_shared(point) else rows
+
+    def _kept(self, rows: DataFrame) -> DataFrame:
+        kept = KeptFrame(rows)
+        self._flow.kept.append(kept)
+        return kept.frame
+
+    def _pick(self, point: Point, output: str) -> DataFrame:
+        """One output of what an operator's shards sent: bare rows again, and planned once."""
+        if point not in self._sent:
+            assert isinstance(point.step, OperatorStep)
+            sent = self._plan_operator(point.step, self._input(point, point.step), self._moment)
+            self._sent[point] = self._for_readers(point, sent)
+        name = operator_of(point).name
+        outputs = self._pipeline.outputs[name]
+        if len(outputs) == 1:
+            return self._sent[point]
         return self._planned(
-            ("", reader), rows, lambda batch: input_of(mine, self.sides, batch, batch)
+            ("output", f"{name}/{output}"), self._sent[point], lambda df: pick(df, outputs, output)
         )
 
-    def _pick(self, sent: DataFrame, name: OperatorName, output: str) -> DataFrame:
-        """One output of what an operator's shards sent: bare rows again, and planned once."""
-        outputs = self.outputs[name]
-        if len(outputs) == 1:
-            return sent
-        return self._planned((name, output), sent, lambda df: pick(df, outputs, output))
+    def _input(self, point: Point, step: OperatorStep) -> DataFrame:
+        """What goes into an operator's exchange."""
+        if len(point.inputs) == 2:
+            return self._pair(point, step.operator.name)
+        (read,) = point.inputs
+        number = self._pipeline.feed(read)
+        if number is not None:
+            return self._read(number, step)
+        if step.sides:
+            return with_broadcast(self.rows(read), step.sides, self._batch)
+        return self.rows(read)
+
+    def _read(self, number: int, step: OperatorStep | None = None) -> DataFrame:
+        """What an operator, or another reader, gets of the batch."""
+        mine: tuple[Side, ...] = () if step is None else step.sides
+        batches = self._pipeline.batches
+        if batches.is_whole(mine):
+            return self._batch
+        reader = f"{number}/{step.operator.name if step is not None and mine else ''}"
+        return self._planned(
+            ("feed", reader), self._batch, lambda batch: batches.rows(batch, number, mine)
+        )
+
+    def _pair(self, point: Point, name: OperatorName) -> DataFrame:
+        """Both inputs of a join in one frame."""
+        feeds = self._pipeline.feed_pair(point)
+        if feeds is not None:
+            batches = self._pipeline.batches
+            return self._planned(
+                ("pair", name), self._batch, lambda batch: batches.pair(batch, *feeds)
+            )
+        inputs = [self.rows(read) for read in point.inputs]
+
+        def wrapped(number: int, side: str) -> DataFrame:
+            return self._planned(
+                (side, name),
+                inputs[number],
+                lambda df: wrap(df, number, (LEFT, RIGHT), [rows.schema for rows in inputs]),
+            )
+
+        return union([wrapped(0, LEFT), wrapped(1, RIGHT)])
+
+    def _union(self, point: Point, step: UnionStep) -> DataFrame:
+        place = self._pipeline.graph.points.index(point)
+
+        def conformed(number: int, read: Point) -> DataFrame:
+            rows = self.rows(read)
+            if step.as_they_are[number] and is_bare(rows):
+                return rows
+            return self._planned(
+                ("union", f"{place}/{number}"), rows, lambda df: conform(df, step.schema)
+            )
+
+        return union([conformed(number, read) for number, read in enumerate(point.inputs)])
 
     def _planned(
         self, key: tuple[str, str], rows: DataFrame, build: Callable[[DataFrame], DataFrame]
     ) -> DataFrame:
-        template = self.picks.get(key)
+        """What is built of bare rows, planned once; of others, planned for this epoch."""
+        if not is_bare(rows):
+            return build(rows)
+        template = self._templates.get(key)
         if template is None:
-            template = self.picks[key] = PlanTemplate(rows, build)
-        return template.over(rows, self.moment, "")
+            template = self._templates[key] = PlanTemplate(rows, build)
+        return template.over(rows, self._moment, "")

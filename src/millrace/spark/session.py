@@ -12,7 +12,7 @@ import pandas
 import pyspark
 from pyspark.sql import SparkSession
 
-from millrace.errors import SessionError, UnsupportedVersionError
+from millrace.errors import SessionError, UnsupportedVersionError, UsageError
 from millrace.spark.tables import register
 
 DAEMON_MODULE = "millrace.spark.daemon"
@@ -114,3 +114,12 @@ def check_versions() -> None:
 def _version(text: str) -> tuple[int, int]:
     major, minor, *_ = text.split(".")
     return int(major), int("".join(c for c in minor if c.isdigit()) or 0)
+
+
+def check_one_session(one: SparkSession, other: SparkSession, where: str) -> None:
+    """Raise if streams that are to be in one query are of two Spark sessions."""
+    if one is not other and not one._jsparkSession.equals(other._jsparkSession):
+        raise UsageError(
+            f"{where}: the streams are of two Spark sessions, and a query runs in one. Read both "
+            "sources with the same session."
+        )

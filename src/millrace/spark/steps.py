@@ -1,11 +1,16 @@
-"""The steps of a pipeline: what happens to rows between a source and a sink."""
+"""The steps of a query, and the points that they lead to: the graph that a program builds.
+
+A point is where rows are after a step; its inputs are the points that the step reads. Points are
+compared by identity: what a program keeps in a variable and reads twice is one point.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
 from millrace.keygroups import Assignment
 from millrace.keygroups.scheme import Scheme
@@ -15,16 +20,24 @@ from millrace.spark.broadcast import Side
 Exchange = Callable[[DataFrame, Assignment, Scheme], DataFrame]
 
 
+@dataclass(frozen=True)
+class SourceStep:
+    """Where a streaming DataFrame comes in."""
+
+
 @dataclass(frozen=True, eq=False)
 class TransformStep:
-    """Stateless Spark after an operator, applied to every batch."""
+    """Stateless Spark: part of the source's own plan, or applied to every batch."""
 
     function: Callable[[DataFrame], DataFrame]
 
 
 @dataclass(frozen=True, eq=False)
 class OperatorStep:
-    """An operator and the exchange in front of it."""
+    """An operator and the exchange in front of it.
+
+    The exchange of an operator with two inputs gets both in one frame: see `spark.uniting`.
+    """
 
     operator: Operator
     exchange: Exchange
@@ -46,5 +59,30 @@ class OutputStep:
     output: str
 
 
-Step = TransformStep | OperatorStep | OutputStep
-"""Paths share their beginning if it is the same steps: the very same transforms and operators."""
+@dataclass(frozen=True)
+class UnionStep:
+    """The rows of all inputs, by column name."""
+
+    schema: T.StructType
+    as_they_are: tuple[bool, ...]
+    """Which inputs have the columns of the schema in its order already."""
+
+
+Step = SourceStep | TransformStep | OperatorStep | OutputStep | UnionStep
+
+
+@dataclass(eq=False)
+class Point:
+    """Where rows are after a step."""
+
+    step: Step
+    inputs: tuple[Point, ...] = ()
+    frame: DataFrame | None = None
+    """The rows as a streaming frame, as long as they have passed no operator."""
+    _outputs: dict[str, Point] = field(default_factory=dict)
+
+    def output(self, name: str) -> Point:
+        """Another output of the operator that leads here: the same point however often asked."""
+        if name not in self._outputs:
+            self._outputs[name] = Point(OutputStep(name), (self,))
+        return self._outputs[name]

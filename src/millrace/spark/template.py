@@ -11,7 +11,7 @@ made of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -63,6 +63,16 @@ def _bound(
 def _bare(frame: DataFrame, rows: Any, schema: Any) -> DataFrame:
     session: Any = frame._jdf.sparkSession()
     return DataFrame(session.internalCreateDataFrame(rows, schema, False), frame.sparkSession)
+
+
+def bare_union(frames: Sequence[DataFrame]) -> DataFrame:
+    """The rows of bare frames with the same columns, bare again: nothing is planned."""
+    first: Any = frames[0]._jdf
+    united, *others = (frame._jdf.queryExecution().analyzed().rdd() for frame in frames)
+    for rows in others:
+        united = united.union(rows)
+    # What is never NULL in one may be NULL in another.
+    return _bare(frames[0], united, first.schema().asNullable())
 
 
 class KeptFrame:

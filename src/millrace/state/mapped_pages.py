@@ -7,7 +7,7 @@ that it does not matter what happens to their files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -129,6 +129,10 @@ class MappedPages:
         for chunk in chunks:
             self.columns.release(chunk)
         return chunks
+
+    def users(self) -> Iterator[tuple[int, Collection[int]]]:
+        """The chunks in use, and the key groups that each has rows of."""
+        return ((page.chunk, page.rows.keys()) for page in self._pages.values())
 
     def chunks_of(self, pieces: Collection[PieceId]) -> Int64Array:
         """The chunks that pages of some pieces are."""

@@ -326,6 +326,17 @@ class Replica:
         """The pages in use, by chunk number and serial number."""
         return self._pages.columns.chunks()
 
+    def users(self) -> Iterator[tuple[int, Collection[int]]]:
+        """The pages in use by chunk number, and the key groups whose rows in it count.
+
+        Of a table whose rows are never changed or deleted, these are all rows there are.
+        """
+        return self._pages.users()
+
+    def pointers(self, name: str) -> UInt64Array:
+        """Per chunk, a pointer to the values of a column of fixed width, for kernels."""
+        return self._pages.columns.values(name)
+
     def base_slice(self, group: int) -> tuple[int, int, int]:
         """Where the base of a key group that was touched is: chunk, first row, number of rows."""
         return self._table.base_slice(group)
@@ -346,10 +357,14 @@ class Replica:
         return self._base_rows.copy(), self._logged.copy()
 
     @property
+    def laid_over(self) -> int:
+        """How many rows were laid over the version."""
+        return sum(rows.num_rows for rows in self._overlays)
+
+    @property
     def most_rows(self) -> int:
         """No more rows than this; fewer if some were changed since the last merge."""
-        laid_over = sum(rows.num_rows for rows in self._overlays)
-        return int(self._base_rows.sum() + self._logged.sum() + laid_over)
+        return int(self._base_rows.sum() + self._logged.sum() + self.laid_over)
 
     def segments(self) -> frozenset[str]:
         """The segments that what was followed is in: other rows, other segments."""

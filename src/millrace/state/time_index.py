@@ -101,19 +101,28 @@ class TimeIndex:
             return np.empty(0, np.uint64)
         return self._find(groups, first, last, from_done=False)
 
+    def spans(self) -> dict[int, tuple[int, int]]:
+        """The first and the last time of each page in use, by chunk number."""
+        return {key[0]: (page.first, page.last) for key, page in self._known().items()}
+
+    def _known(self) -> dict[tuple[int, int], _Page]:
+        """The pages in use."""
+        chunks = self._replica.chunks()
+        # A chunk's number is used again; its serial number is not.
+        for gone in [key for key in self._pages if key not in chunks]:
+            del self._pages[gone]
+        for new in [key for key in chunks if key not in self._pages]:
+            self._pages[new] = _Page(self._times(new[0]))
+        return self._pages
+
     def _find(self, groups: Int64Array, first: int, last: int, *, from_done: bool) -> UInt64Array:
         replica = self._replica
         replica.touch(groups)
         chunks = replica.chunks()
-        # A chunk's number is used again; its serial number is not.
-        for gone in [key for key in self._pages if key not in chunks]:
-            del self._pages[gone]
         looked: list[tuple[_Page, int, int]] = []
         found, hi, lo = [], [], []
-        for key, batch in chunks.items():
-            page = self._pages.get(key)
-            if page is None:
-                page = self._pages[key] = _Page(self._times(key[0]))
+        for key, page in self._known().items():
+            batch = chunks[key]
             if page.first > last or page.last < first:
                 continue
             page.sort(self._times(key[0]), self._step)

@@ -13,11 +13,28 @@ Each call is an epoch and returns the rows it emitted: as a list those of the ma
 `.side("alerts")` those of a side output, with `.late()` the input rows that were too late. State
 goes through the same tables, segments and merges as in a query; only Spark is missing.
 
-`WindowHarness` does the same for windows.
+`WindowHarness` does the same for windows; `JoinHarness`, `AsOfHarness` and `LookupHarness` for the
+operators over two streams:
+
+    harness = mr.testing.JoinHarness(
+        on="ad", left="ad string, clicked timestamp", right="ad string, shown timestamp",
+        left_time="clicked", right_time="shown", within=("-1 hour", "0 seconds"), how="left",
+    )
+    harness.send([{"ad": "a", "clicked": noon}], [{"ad": "a", "shown": noon - mr.minutes(5)}])
 """
 
 from millrace.testing.epochs import Emitted
+from millrace.testing.joins import AsOfHarness, JoinHarness, LookupHarness
 from millrace.testing.processors import Broadcasts, Harness, run
 from millrace.testing.windows import WindowHarness
 
-__all__ = ["Broadcasts", "Emitted", "Harness", "WindowHarness", "run"]
+__all__ = [
+    "AsOfHarness",
+    "Broadcasts",
+    "Emitted",
+    "Harness",
+    "JoinHarness",
+    "LookupHarness",
+    "WindowHarness",
+    "run",
+]

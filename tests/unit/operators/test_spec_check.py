@@ -65,3 +65,54 @@ def test_options_that_are_missing_are_refused() -> None:
 def test_a_function_of_two_columns_needs_both(data_type: Any) -> None:
     with pytest.raises(MalformedError):
         check_spec(spec("max_by", data_type, {}))
+
+
+COLUMNS: dict[str, Any] = {
+    "keys": [{"name": "k", "type": "string"}],
+    "left": [{"name": "x", "type": "long"}],
+    "right": [{"name": "y", "type": "long"}],
+}
+TWO_STREAMS: dict[str, dict[str, Any]] = {
+    "join": {"within": {"lower": -5, "upper": 0}, "how": "semi", "time": "left"},
+    "as_of": {"tolerance": None},
+    "lookup": {"how": "inner"},
+}
+
+
+@pytest.mark.parametrize("kind", TWO_STREAMS)
+def test_operators_over_two_streams_pass(kind: str) -> None:
+    check_spec({"kind": kind, **COLUMNS, **TWO_STREAMS[kind]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        ("join", {"how": "cross"}),
+        ("join", {"how": None}),
+        ("join", {"time": "both"}),
+        ("join", {"within": {"lower": 1, "upper": 0}}),
+        ("join", {"within": {"lower": 0}}),
+        ("join", {"within": {"lower": -(10**30), "upper": 0}}),
+        ("join", {"left": [{"name": "k", "type": "long"}]}),
+        ("join", {"right": [{"name": "join.event", "type": "long"}]}),
+        ("join", {"right": None}),
+        ("as_of", {"tolerance": -1}),
+        ("as_of", {"tolerance": "5"}),
+        ("as_of", {"left": [{"name": "x"}]}),
+        ("lookup", {"how": "full"}),
+        ("lookup", {"right": [{"name": "y", "type": "long"}, {"name": "y", "type": "long"}]}),
+    ],
+)
+def test_malformed_operators_over_two_streams_are_refused(
+    kind: str, changed: dict[str, Any]
+) -> None:
+    with pytest.raises(MalformedError):
+        check_spec({"kind": kind, **COLUMNS, **TWO_STREAMS[kind], **changed})
+
+
+@pytest.mark.parametrize("kind", TWO_STREAMS)
+def test_what_is_missing_of_two_streams_is_refused(kind: str) -> None:
+    whole = {"kind": kind, **COLUMNS, **TWO_STREAMS[kind]}
+    for name in whole.keys() - {"kind"}:
+        with pytest.raises(MalformedError):
+            check_spec({n: v for n, v in whole.items() if n != name})

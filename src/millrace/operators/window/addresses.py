@@ -17,11 +17,19 @@ from millrace.state.owners import ENTRY_MASK
 
 
 @inlined
-def _mixed(x: np.uint64) -> np.uint64:
+def mixed(x: np.uint64) -> np.uint64:
     """Every bit of the result depends on every bit of the input, one to one."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.uint64(x ^ (x >> np.uint64(31)))
+
+
+@inlined
+def unmixed(x: np.uint64) -> np.uint64:
+    """What `mixed` was given."""
+    x = (x ^ (x >> np.uint64(31)) ^ (x >> np.uint64(62))) * np.uint64(0x319642B2D24D8EC3)
+    x = (x ^ (x >> np.uint64(27)) ^ (x >> np.uint64(54))) * np.uint64(0x96DE1B173F119089)
+    return np.uint64(x ^ (x >> np.uint64(30)) ^ (x >> np.uint64(60)))
 
 
 @kernel
@@ -33,7 +41,7 @@ def at_times(
     out_hi = np.empty(n, np.uint64)
     out_lo = np.empty(n, np.uint64)
     for i in range(n):
-        flipped = _mixed(np.uint64(times[i]) + np.uint64(0x9E3779B97F4A7C15))
+        flipped = mixed(np.uint64(times[i]) + np.uint64(0x9E3779B97F4A7C15))
         out_hi[i] = hi[i] ^ (flipped & ENTRY_MASK)
-        out_lo[i] = lo[i] ^ _mixed(flipped)
+        out_lo[i] = lo[i] ^ mixed(flipped)
     return out_hi, out_lo

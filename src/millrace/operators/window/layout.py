@@ -60,7 +60,9 @@ def describe(keys: Sequence[pa.Field], spec: Mapping[str, Any]) -> StateLayout:
         needs = tuple(field.name for field in kept.fields)
         results.append(ResultColumn(name, kept.type, needs, kept.result))
     tables = {MAIN: TableLayout(pa.schema([*fields, *after]), evicts=True)}
-    return StateLayout(tables, lambda moment: results, lambda moment: eviction(windows, moment))
+    return StateLayout(
+        tables, lambda moment: results, lambda table, moment: eviction(windows, moment)
+    )
 
 
 def eviction(windows: Windows, moment: Moment) -> Eviction:

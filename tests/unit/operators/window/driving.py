@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T
-from tests.epochs import Epochs
+from tests.epochs import TimedEpochs
 from tests.unit.operators.aggregate.folding import partial_rows
 
 from millrace.epoch import rows as wire
-from millrace.epoch.commit import Times
-from millrace.epoch.shard import has_work, idle_report, open_shard
-from millrace.ids import OperatorName, Shard
+from millrace.ids import OperatorName
 from millrace.log.segment import HI, LO
 from millrace.operators.aggregate.reducers import resolve
 from millrace.operators.aggregate.spec import AggregateSpec
@@ -91,46 +89,15 @@ def partial_table(operator: WindowOperator, partitions: Sequence[Sequence[Row]])
     return pa.Table.from_pylist(listed, schema=pa.schema(list(schema.items())))
 
 
-class Windowed(Epochs):
+class Windowed(TimedEpochs):
     """A location with one window operator."""
 
     def __init__(self, url: str, operator: WindowOperator, shards: int = 1) -> None:
-        super().__init__(url, operator, KEY_GROUPS, shards=shards, encode=lambda table: table)
-        self.processing_us = 0
-        self.watermark_us: int | None = None
-        self.counters: dict[str, int] = {}
-
-    def times(self) -> Times:
-        watermarks = {self.operator.name: self.watermark_us}
-        return Times.after(self.trail, self.processing_us, self.watermark_us, watermarks)
-
-    def send(self, *steps: pa.Table) -> list[dict[str, Any]]:
-        """An epoch with rows that come in some steps; what it emits, in order."""
-        times = self.times()
-        moment = times.moment(self.assignment, self.operator.name)
-        emitted: list[dict[str, Any]] = []
-        self.counters = {}
-        reports = []
-        for shard in map(Shard, range(self.shards)):
-            parts = [self.part(step, shard) for step in steps]
-            if not has_work(self.operator, sum(part.num_rows for part in parts)):
-                reports.append(idle_report(self.task, shard, times.epoch))
-                continue
-            opened = open_shard(self.task, self.operator, shard, moment, self.cache)
-            for number, part in enumerate(parts or [None]):
-                rows = wire.decode(part) if part is not None and part.num_rows else None
-                change = opened.apply(rows, more=number < len(parts) - 1)
-                emitted += change.output.to_pylist()
-            report = opened.seal()
-            for name, count in report.counters.items():
-                self.counters[name] = self.counters.get(name, 0) + count
-            reports.append(report)
-        self.commit(reports, times)
-        return emitted
+        super().__init__(url, operator, KEY_GROUPS, shards=shards)
 
     @property
     def rows(self) -> int:
-        return self.trail.operator(self.operator.name).rows  # type: ignore[arg-type]
+        return self.rows_of()
 
 
 @dataclass

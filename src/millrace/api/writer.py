@@ -1,0 +1,102 @@
+"""A stream with a sink, or several: what `start` starts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from millrace.api.query import Query
+from millrace.api.starting import parse_bytes, start_query
+from millrace.errors import UsageError
+from millrace.keygroups import DEFAULT_KEY_GROUPS
+from millrace.reconfigure.cluster import DirectorOptions
+from millrace.spark.pipeline import Path, Pipeline
+from millrace.spark.session import check_one_session
+from millrace.spark.sinks import Sink, check_targets
+
+if TYPE_CHECKING:
+    from millrace.api.stream import Stream
+
+
+class StreamWriter:
+    """A stream with a sink, or several: ready to start."""
+
+    def __init__(self, upstream: Stream, sink: Sink) -> None:
+        self._spark = upstream._spark
+        self._paths: tuple[Path, ...] = (Path(upstream._point, upstream._schema, sink),)
+
+    def also(self, *others: StreamWriter) -> StreamWriter:
+        """Run other branches in the same query: further sinks, side outputs, more operators.
+
+        Whatever branches share, be it a source or an operator, runs once an epoch.
+        """
+        both = copy.copy(self)
+        for other in others:
+            if not isinstance(other, StreamWriter):
+                raise UsageError(
+                    f"also() takes branches that have a sink, such as visits.side('alerts').to("
+                    f"'parquet', path=...), not {type(other).__name__}."
+                )
+            check_one_session(self._spark, other._spark, "also()")
+            both._paths += other._paths
+        return both
+
+    def start(
+        self,
+        checkpointLocation: str,
+        *,
+        parallelism: int | Mapping[str, int] | None = None,
+        trigger: str | None = None,
+        key_groups: int = DEFAULT_KEY_GROUPS,
+        retain_epochs: int = 100,
+        memory: str | int = "2 GiB",
+        query_name: str | None = None,
+        standby: int = 0,
+        elastic: bool = False,
+        spare_executors: int = 0,
+        follow_rate: str | int = "256 MB",
+    ) -> Query:
+        """Start the query, new or from where the location left off.
+
+        - `parallelism`: shards per operator, or a dict by operator; may differ at every start, and
+          while the query runs. Default: what the query last had; for a new location, Spark's
+          default parallelism.
+        - `trigger`: an interval such as `"1 second"`, `"available_now"`, or None: back to back.
+        - `key_groups`: a power of two; fixed when a location is first used.
+        - `retain_epochs`: how many epochs stay readable.
+        - `memory`: the budget of one Python worker for its index of recent changes.
+        - `standby`: how many other executors follow each key group, ready to take it over.
+        - `elastic`: ask Spark for executors when rescaling, and give idle ones back; with
+          `spare_executors` of them kept warm.
+        - `follow_rate`: bytes per second that a move may take in the background.
+        """
+        check_targets([path.sink for path in self._paths])
+        pipeline = Pipeline(self._paths)
+        if not pipeline.operators:
+            raise UsageError(
+                "the query has no operator, so there is no state to keep. Add one, for example "
+                ".key_by('device').aggregate(n=mr.count()), or use Spark's writeStream."
+            )
+        return start_query(
+            pipeline,
+            checkpointLocation,
+            parallelism=parallelism,
+            trigger=trigger,
+            key_groups=key_groups,
+            retain_epochs=retain_epochs,
+            memory=memory,
+            query_name=query_name,
+            director_options=DirectorOptions(
+                standby=_natural("standby", standby),
+                elastic=bool(elastic),
+                spare_executors=_natural("spare_executors", spare_executors),
+                follow_bytes_per_second=parse_bytes(follow_rate, "follow_rate"),
+            ),
+        )
+
+
+def _natural(name: str, value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise UsageError(f"{name}={value!r}: it must be a whole number, 0 or more.")
+    return value

@@ -1,0 +1,1 @@
+"""Each row of a stream with the newest row of another at its event time."""

@@ -1,0 +1,55 @@
+"""A join's spec: what a location keeps of it, and what a worker needs to make it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from millrace.operators.join.layout import KIND, LEFT
+from millrace.operators.operator import Column
+
+
+@dataclass(frozen=True)
+class JoinDefinition:
+    """Keys, columns and the interval of a join.
+
+    Rows with the same key are a pair if the right one's event time, less the left one's, is between
+    `lower_us` and `upper_us`, both included.
+    """
+
+    keys: tuple[Column, ...]
+    left: tuple[Column, ...]
+    """The left stream's other columns."""
+    right: tuple[Column, ...]
+    lower_us: int
+    upper_us: int
+    how: str
+    time: str = LEFT
+    """Whose event time the output's is: the left row's, the right row's, or that of either."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": KIND,
+            "keys": [key.to_json() for key in self.keys],
+            "left": [column.to_json() for column in self.left],
+            "right": [column.to_json() for column in self.right],
+            "within": {"lower": self.lower_us, "upper": self.upper_us},
+            "how": self.how,
+            "time": self.time,
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> JoinDefinition:
+        def columns(of: str) -> tuple[Column, ...]:
+            return tuple(Column.from_json(column) for column in data[of])
+
+        within = data["within"]
+        return JoinDefinition(
+            columns("keys"),
+            columns("left"),
+            columns("right"),
+            within["lower"],
+            within["upper"],
+            data["how"],
+            data["time"],
+        )

@@ -1,0 +1,1 @@
+"""Rows of a stream with the newest row per key of another, at once."""

@@ -1,0 +1,38 @@
+"""A lookup's spec: what a location keeps of it, and what a worker needs to make it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from millrace.operators.join.layout import LEFT
+from millrace.operators.lookup.layout import KIND
+from millrace.operators.operator import Column
+
+
+@dataclass(frozen=True)
+class LookupDefinition:
+    """Keys and columns of a lookup."""
+
+    keys: tuple[Column, ...]
+    left: tuple[Column, ...]
+    """The left stream's other columns."""
+    right: tuple[Column, ...]
+    how: str = LEFT
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": KIND,
+            "keys": [key.to_json() for key in self.keys],
+            "left": [column.to_json() for column in self.left],
+            "right": [column.to_json() for column in self.right],
+            "how": self.how,
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> LookupDefinition:
+        keys, left, right = (
+            tuple(Column.from_json(column) for column in data[of])
+            for of in ("keys", "left", "right")
+        )
+        return LookupDefinition(keys, left, right, data["how"])
