@@ -25,7 +25,6 @@ from pyspark.sql import types as T
 from millrace.arrays import Int64Array, UInt64Array
 from millrace.ids import OperatorName
 from millrace.log.segment import HI, LO
-from millrace.operators.aggregate.reducing import check_names
 from millrace.operators.arrays import replaced
 from millrace.operators.as_of import layout
 from millrace.operators.as_of.layout import LEFT_ROWS, RIGHT_ROWS
@@ -36,18 +35,15 @@ from millrace.operators.join.addresses import LEAST_TICK_BITS, numbers
 from millrace.operators.join.arrivals import Division, divide
 from millrace.operators.join.columns import (
     Columns,
-    arrow_fields,
-    arrow_types,
     changed_rows,
-    no_rows,
     output_batch,
-    struct_of,
     united,
 )
 from millrace.operators.join.late import counted, late_rows, late_schemas
 from millrace.operators.join.layout import EVENT, KEY_HI, KEY_LO
 from millrace.operators.join.storing import stored_rows
-from millrace.operators.operator import MAIN, Change, Moment, TableChange, TableLayout
+from millrace.operators.join.streams import TwoStreams
+from millrace.operators.operator import MAIN, Change, Moment, TableChange
 from millrace.state.eviction import Eviction
 from millrace.state.replica import Replica
 from millrace.state.time_index import TimeIndex
@@ -56,7 +52,7 @@ _NEW = np.uint64(1 << 63)
 """New rows have come after all stored ones."""
 
 
-class AsOfOperator:
+class AsOfOperator(TwoStreams):
     """Keys, two streams, and how old a right row may be."""
 
     runs_without_rows = True
@@ -65,31 +61,13 @@ class AsOfOperator:
     def __init__(
         self, name: OperatorName, definition: AsOfDefinition, *, ansi: bool = True
     ) -> None:
-        self.name = name
+        super().__init__(name, definition)
         self.definition = definition
-        self.keys = definition.keys
-        self.key_types = arrow_types(definition.keys, "key column")
-        self.left_types = arrow_types(definition.left, "column")
-        self.right_types = arrow_types(definition.right, "column")
-        self.left_names = [column.name for column in definition.left]
-        self.right_names = [column.name for column in definition.right]
-        check_names(name, self.output_schema.names)
-        self.tables: dict[str, TableLayout] = layout.tables(
-            arrow_fields(definition.keys, self.key_types),
-            arrow_fields(definition.left, self.left_types),
-            arrow_fields(definition.right, self.right_types),
-            definition.tolerance_us,
-        )
-        for table in self.tables.values():
-            check_names(name, table.schema.names)
+        self.tables = layout.tables(*self.fields, definition.tolerance_us)
+        self.check_names()
         self.side_schemas: dict[str, T.StructType] = late_schemas(
             definition.keys, definition.left, definition.right
         )
-
-    @property
-    def output_schema(self) -> T.StructType:
-        definition = self.definition
-        return struct_of((*definition.keys, *definition.left, *definition.right))
 
     def spec(self) -> dict[str, Any]:
         return self.definition.to_json()
@@ -101,9 +79,6 @@ class AsOfOperator:
     def output_watermark(self, watermark_us: int | None) -> int | None:
         # A row's event time is that of the left row. All up to the watermark have been emitted.
         return watermark_us
-
-    def no_rows(self) -> Input:
-        return no_rows(self.key_types, self.left_types, self.right_types)
 
     def sweep(self, table: str, moment: Moment) -> Eviction | None:
         return layout.eviction(table, self.definition.tolerance_us, moment)
@@ -172,7 +147,7 @@ class _Matching:
         )
 
     def _names(self, names: list[str]) -> list[str]:
-        return [*(key.name for key in self._operator.keys), *names]
+        return [*self._operator.key_names, *names]
 
     def _due(self, table: str, divided: Division, columns: Columns, names: list[str]) -> _Due:
         """The rows of a stream that the watermark has reached in this epoch."""

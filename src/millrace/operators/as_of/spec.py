@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.operators.as_of.layout import KIND
+from millrace.operators.join.streams import columns_from_json, columns_to_json
 from millrace.operators.operator import Column
 
 
@@ -23,16 +24,10 @@ class AsOfDefinition:
     def to_json(self) -> dict[str, Any]:
         return {
             "kind": KIND,
-            "keys": [key.to_json() for key in self.keys],
-            "left": [column.to_json() for column in self.left],
-            "right": [column.to_json() for column in self.right],
+            **columns_to_json(self),
             "tolerance": self.tolerance_us,
         }
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> AsOfDefinition:
-        keys, left, right = (
-            tuple(Column.from_json(column) for column in data[of])
-            for of in ("keys", "left", "right")
-        )
-        return AsOfDefinition(keys, left, right, data["tolerance"])
+        return AsOfDefinition(*columns_from_json(data), data["tolerance"])

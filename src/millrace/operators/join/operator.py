@@ -29,20 +29,15 @@ from pyspark.sql import types as T
 from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.ids import OperatorName
 from millrace.log.segment import HI, LO
-from millrace.operators.aggregate.reducing import check_names
 from millrace.operators.input import Input
 from millrace.operators.join import layout
 from millrace.operators.join.addresses import tick_bits
 from millrace.operators.join.arrivals import Arrived, Division, divide
 from millrace.operators.join.columns import (
     Columns,
-    arrow_fields,
-    arrow_types,
     changed_rows,
-    no_rows,
     nulls,
     output_batch,
-    struct_of,
     united,
 )
 from millrace.operators.join.late import counted, late_rows, late_schemas
@@ -61,7 +56,8 @@ from millrace.operators.join.layout import (
 from millrace.operators.join.matching import ALL, FIRST, ONCE, Pages, page_of, pairs, stored_pages
 from millrace.operators.join.spec import JoinDefinition
 from millrace.operators.join.storing import stored_rows
-from millrace.operators.operator import MAIN, Change, Column, Moment, TableChange, TableLayout
+from millrace.operators.join.streams import TwoStreams
+from millrace.operators.operator import MAIN, Change, Moment, TableChange
 from millrace.state.eviction import Eviction
 from millrace.state.replica import Replica
 from millrace.state.sorting import count_groups, sort_order
@@ -70,7 +66,7 @@ from millrace.state.time_index import TimeIndex
 _NONE = np.empty(0, np.uint64)
 
 
-class JoinOperator:
+class JoinOperator(TwoStreams):
     """Keys, two streams, an interval, and what becomes of rows without a partner."""
 
     runs_without_rows = True
@@ -79,35 +75,18 @@ class JoinOperator:
     def __init__(
         self, name: OperatorName, definition: JoinDefinition, *, ansi: bool = True
     ) -> None:
-        self.name = name
         self.definition = definition
-        self.keys = definition.keys
         self.how = definition.how
         self.only_left = self.how in (SEMI, ANTI)
+        super().__init__(name, definition, only_left=self.only_left)
         self.within = {"lower": definition.lower_us, "upper": definition.upper_us}
         # Rows of both streams are looked for in intervals of this length.
         self.bits = tick_bits(definition.upper_us - definition.lower_us)
-        self.key_types = arrow_types(definition.keys, "key column")
-        self.left_types = arrow_types(definition.left, "column")
-        self.right_types = arrow_types(definition.right, "column")
-        check_names(name, self.output_schema.names)
-        self.tables: dict[str, TableLayout] = layout.tables(
-            self.how,
-            arrow_fields(definition.keys, self.key_types),
-            arrow_fields(definition.left, self.left_types),
-            arrow_fields(definition.right, self.right_types),
-        )
-        for table in self.tables.values():
-            check_names(name, table.schema.names)
+        self.tables = layout.tables(self.how, *self.fields)
+        self.check_names()
         self.side_schemas: dict[str, T.StructType] = late_schemas(
             definition.keys, definition.left, definition.right
         )
-
-    @property
-    def output_schema(self) -> T.StructType:
-        definition = self.definition
-        right = () if self.only_left else definition.right
-        return struct_of((*definition.keys, *definition.left, *right))
 
     def spec(self) -> dict[str, Any]:
         return self.definition.to_json()
@@ -127,9 +106,6 @@ class JoinOperator:
         }
         time = self.definition.time
         return watermark_us - (max(held.values()) if time == EITHER else held[time])
-
-    def no_rows(self) -> Input:
-        return no_rows(self.key_types, self.left_types, self.right_types)
 
     def sweep(self, table: str, moment: Moment) -> Eviction:
         return layout.eviction(table, self.within, moment)
@@ -187,12 +163,9 @@ class _Joining:
         self._watermark = moment.watermark_us or 0
         self._late = min(moment.late_us or 0, self._watermark)
         divided = divide(rows, moment, (operator.bits, operator.bits))
-        definition = operator.definition
-        self._left = self._side(
-            (LEFT, MAIN, LEFT_MATCHED), replicas, divided[0], definition.left, rows.columns
-        )
+        self._left = self._side((LEFT, MAIN, LEFT_MATCHED), replicas, divided[0], rows.columns)
         self._right = self._side(
-            (RIGHT, RIGHT_ROWS, RIGHT_MATCHED), replicas, divided[1], definition.right, rows.right
+            (RIGHT, RIGHT_ROWS, RIGHT_MATCHED), replicas, divided[1], rows.right
         )
         self._divided = divided
         self._output: list[list[pa.Array]] = []
@@ -203,14 +176,15 @@ class _Joining:
         names: tuple[str, str, str],
         replicas: dict[str, Replica],
         divided: Division,
-        columns: tuple[Column, ...],
         values: tuple[Any, ...],
     ) -> _Side:
         operator = self._operator
         name, table, matched = names
         # Until all rows of the epoch are there, rows are over as they were before it.
         until = self._late if self._moment.more else self._watermark
-        kinds = operator.left_types if name == LEFT else operator.right_types
+        kinds, columns = operator.left_types, operator.left_names
+        if name == RIGHT:
+            kinds, columns = operator.right_types, operator.right_names
         return _Side(
             name,
             table,
@@ -220,7 +194,7 @@ class _Joining:
             divided.partners,
             divided.alone,
             Columns(values, kinds),
-            [column.name for column in columns],
+            columns,
             np.zeros(len(divided.partners), np.bool_),
             layout.limit(table, operator.within, until),
             layout.limit(table, operator.within, self._late),
@@ -384,7 +358,7 @@ class _Joining:
 
     def _stored(self, side: _Side, at: UInt64Array) -> tuple[list[pa.Array], list[pa.Array]]:
         """Keys and columns of stored rows."""
-        keys = [key.name for key in self._operator.keys]
+        keys = self._operator.key_names
         return side.replica.gather(at, keys), side.replica.gather(at, side.names)
 
     def _emit(self, left: tuple[list[pa.Array], list[pa.Array]], right: list[pa.Array]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.operators.join.layout import KIND, LEFT
+from millrace.operators.join.streams import columns_from_json, columns_to_json
 from millrace.operators.operator import Column
 
 
@@ -30,9 +31,7 @@ class JoinDefinition:
     def to_json(self) -> dict[str, Any]:
         return {
             "kind": KIND,
-            "keys": [key.to_json() for key in self.keys],
-            "left": [column.to_json() for column in self.left],
-            "right": [column.to_json() for column in self.right],
+            **columns_to_json(self),
             "within": {"lower": self.lower_us, "upper": self.upper_us},
             "how": self.how,
             "time": self.time,
@@ -40,16 +39,7 @@ class JoinDefinition:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> JoinDefinition:
-        def columns(of: str) -> tuple[Column, ...]:
-            return tuple(Column.from_json(column) for column in data[of])
-
         within = data["within"]
         return JoinDefinition(
-            columns("keys"),
-            columns("left"),
-            columns("right"),
-            within["lower"],
-            within["upper"],
-            data["how"],
-            data["time"],
+            *columns_from_json(data), within["lower"], within["upper"], data["how"], data["time"]
         )

@@ -20,25 +20,17 @@ from pyspark.sql import types as T
 from millrace import types
 from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.ids import OperatorName
-from millrace.operators.aggregate.reducing import check_names
 from millrace.operators.arrays import replaced
 from millrace.operators.as_of.matching import in_order_of_time, last_of_runs
 from millrace.operators.input import Input
 from millrace.operators.join.arrivals import has_key, is_right
-from millrace.operators.join.columns import (
-    Columns,
-    arrow_fields,
-    arrow_types,
-    changed_rows,
-    no_rows,
-    output_batch,
-    struct_of,
-)
+from millrace.operators.join.columns import Columns, changed_rows, output_batch
 from millrace.operators.join.layout import INNER
+from millrace.operators.join.streams import TwoStreams
 from millrace.operators.lookup import layout
 from millrace.operators.lookup.layout import EVENT
 from millrace.operators.lookup.spec import LookupDefinition
-from millrace.operators.operator import MAIN, Change, Moment, TableChange, TableLayout
+from millrace.operators.operator import MAIN, Change, Moment, TableChange
 from millrace.operators.window.assembling import positions
 from millrace.state.replica import Replica
 
@@ -46,7 +38,7 @@ _NO_TIME = np.iinfo(np.int64).min
 """Older than any."""
 
 
-class LookupOperator:
+class LookupOperator(TwoStreams):
     """Keys, two streams, and whether rows without a partner are emitted."""
 
     runs_without_rows = False
@@ -54,25 +46,12 @@ class LookupOperator:
     def __init__(
         self, name: OperatorName, definition: LookupDefinition, *, ansi: bool = True
     ) -> None:
-        self.name = name
+        super().__init__(name, definition)
         self.definition = definition
-        self.keys = definition.keys
-        self.key_types = arrow_types(definition.keys, "key column")
-        self.left_types = arrow_types(definition.left, "column")
-        self.right_types = arrow_types(definition.right, "column")
-        self.right_names = [column.name for column in definition.right]
-        check_names(name, self.output_schema.names)
-        self.tables: dict[str, TableLayout] = layout.tables(
-            arrow_fields(definition.keys, self.key_types),
-            arrow_fields(definition.right, self.right_types),
-        )
-        check_names(name, self.tables[MAIN].schema.names)
+        keys, _, right = self.fields
+        self.tables = layout.tables(keys, right)
+        self.check_names()
         self.side_schemas: dict[str, T.StructType] = {}
-
-    @property
-    def output_schema(self) -> T.StructType:
-        definition = self.definition
-        return struct_of((*definition.keys, *definition.left, *definition.right))
 
     def spec(self) -> dict[str, Any]:
         return self.definition.to_json()
@@ -83,9 +62,6 @@ class LookupOperator:
 
     def output_watermark(self, watermark_us: int | None) -> int | None:
         return watermark_us
-
-    def no_rows(self) -> Input:
-        return no_rows(self.key_types, self.left_types, self.right_types)
 
     def sweep(self, table: str, moment: Moment) -> None:
         return None
