@@ -40,7 +40,11 @@ def at(minutes: float) -> dt.datetime:
 
 
 def fill(folder: support.Folder, seed: int) -> None:
-    """Files whose rows are mostly later than those before, some late, some without key or time."""
+    """Files whose rows are mostly later than those before, and some late.
+
+    All have a key and a time: others cannot have a partner and come out at once, while Spark keeps
+    the former until the watermark passes them, and the latter for ever.
+    """
     chance = random.Random(seed)
     for number in range(FILES):
         rows: list[tuple[Any, ...]] = []
@@ -49,10 +53,8 @@ def fill(folder: support.Folder, seed: int) -> None:
             if chance.random() < 0.15:
                 minutes -= chance.random() * 25
             # Whole seconds, so that some rows are at the very ends of an interval.
-            time: dt.datetime | None = at(int(minutes * 6) / 6)
-            if chance.random() < 0.04:
-                time = None
-            rows.append((chance.choice([None, *"abcdef"]), time, 100 * number + count))
+            time = at(int(minutes * 6) / 6)
+            rows.append((chance.choice("abcdef"), time, 100 * number + count))
         folder.drop(rows)
 
 
