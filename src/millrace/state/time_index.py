@@ -27,6 +27,8 @@ _NEVER = np.iinfo(np.int64).max
 _ALWAYS = np.iinfo(np.int64).min
 _RADIX = 1 << 16
 """So many different times are sorted by radix."""
+SCANS = 8
+"""A page is scanned so often before it is sorted, which takes as long as dozens of scans."""
 
 
 class _Page:
@@ -38,6 +40,7 @@ class _Page:
         self.last = int(known.max()) if len(known) else _ALWAYS
         self.done = 0
         """Before this position no row counts any more."""
+        self._scans = 0
         self._order: UInt32Array | None = None
         self._values = self._starts = np.empty(0, np.int64)
 
@@ -70,6 +73,13 @@ class _Page:
         end = starts[np.searchsorted(self._values, last, side="right")]
         return int(begin), int(end)
 
+    def between_scanned(self, times: Int64Array, first: int, last: int) -> UInt64Array | None:
+        """The rows with times from `first` to `last`, without sorting; None if that is due."""
+        if self._order is not None or self._scans == SCANS:
+            return None
+        self._scans += 1
+        return np.flatnonzero((times >= first) & (times <= last)).astype(np.uint64)
+
     def rows(self, begin: int, end: int) -> UInt64Array:
         assert self._order is not None
         return self._order[begin:end].astype(np.uint64)
@@ -100,6 +110,35 @@ class TimeIndex:
         if first > last:
             return np.empty(0, np.uint64)
         return self._find(groups, first, last, from_done=False)
+
+    def added_between(self, groups: Int64Array, first: int, last: int) -> UInt64Array:
+        """The same of a table whose rows are never changed or deleted: no row has to be found.
+
+        Most pages of such a table are due as a whole in a few epochs, so they are not sorted.
+        """
+        replica = self._replica
+        if first > last:
+            return np.empty(0, np.uint64)
+        replica.touch(groups)
+        own = np.zeros(replica.key_groups, np.bool_)
+        own[groups] = True
+        chunks = replica.chunks()
+        users = dict(replica.users())
+        found = [np.empty(0, np.uint64)]
+        for key, page in self._known().items():
+            if page.first > last or page.last < first:
+                continue
+            times = self._times(key[0])
+            rows = page.between_scanned(times, first, last)
+            if rows is None:
+                page.sort(times, self._step)
+                rows = page.rows(*page.between(first, last))
+            counts = np.zeros(replica.key_groups, np.bool_)
+            counts[list(users[key[0]])] = True
+            counts &= own
+            group = words(chunks[key], HI)[rows] >> np.uint64(replica.shift)
+            found.append(address_of(key[0], 0) | rows[counts[group.astype(np.int64)]])
+        return np.concatenate(found)
 
     def spans(self) -> dict[int, tuple[int, int]]:
         """The first and the last time of each page in use, by chunk number."""

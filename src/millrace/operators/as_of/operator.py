@@ -152,7 +152,7 @@ class _Matching:
     def _due(self, table: str, divided: Division, columns: Columns, names: list[str]) -> _Due:
         """The rows of a stream that the watermark has reached in this epoch."""
         replica = self._replicas[table]
-        found = TimeIndex(replica, EVENT).between(self._groups, self._late + 1, self._until)
+        found = TimeIndex(replica, EVENT).added_between(self._groups, self._late + 1, self._until)
         new = divided.partners
         now = np.flatnonzero(new.time <= self._until)
         place, row, time, lo, low32 = (
@@ -233,5 +233,6 @@ class _Matching:
         """The new rows that the watermark has not reached."""
         new = divided.partners
         kept = np.flatnonzero(new.time > self._until)
+        arrays = [*self._keys.take(new.position), *columns.take(new.position)]
         replica = self._replicas[table]
-        return stored_rows(replica, new, kept, self._moment, (self._keys, columns), evicted=evicted)
+        return stored_rows(replica, new, kept, self._moment, arrays, evicted=evicted)

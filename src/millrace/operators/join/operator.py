@@ -38,6 +38,7 @@ from millrace.operators.join.columns import (
     changed_rows,
     nulls,
     output_batch,
+    taken,
     united,
 )
 from millrace.operators.join.late import counted, late_rows, late_schemas
@@ -129,6 +130,10 @@ class _Side:
     new: Arrived
     alone: Int64Array
     columns: Columns
+    keys: list[pa.Array]
+    """Of the new rows, in their order."""
+    own: list[pa.Array]
+    """The other columns of the new rows."""
     names: list[str]
     hit: BoolArray
     """Which new rows have a partner."""
@@ -185,6 +190,10 @@ class _Joining:
         kinds, columns = operator.left_types, operator.left_names
         if name == RIGHT:
             kinds, columns = operator.right_types, operator.right_names
+        stream = Columns(values, kinds)
+        # Pairs are in order of the new rows: columns in the same order are read one after the
+        # other.
+        position = divided.partners.position
         return _Side(
             name,
             table,
@@ -193,7 +202,9 @@ class _Joining:
             replicas.get(matched),
             divided.partners,
             divided.alone,
-            Columns(values, kinds),
+            stream,
+            self._keys.take(position),
+            stream.take(position),
             columns,
             np.zeros(len(divided.partners), np.bool_),
             layout.limit(table, operator.within, until),
@@ -227,13 +238,10 @@ class _Joining:
         right.met = _distinct(right, stored)
         new, other = self._look(left, right, ALL, among_new=True)
         right.hit[other] = True
-        self._emit(self._new(left, new), right.columns.take(right.new.position[other]))
+        self._emit(self._new(left, new), taken(right.own, other))
         new, stored = self._look(right, left, ALL)
-        keys = self._keys.take(right.new.position[new])
-        self._emit(
-            (keys, left.replica.gather(stored, left.names)),
-            right.columns.take(right.new.position[new]),
-        )
+        keys, own = self._new(right, new)
+        self._emit((keys, left.replica.gather(stored, left.names)), own)
         left.met = _distinct(left, stored)
 
     def _mark(self) -> None:
@@ -285,7 +293,9 @@ class _Joining:
 
     def _finish(self, side: _Side, tables: dict[str, TableChange]) -> None:
         """Rows that get no partner any more, and rows to store."""
-        due = TimeIndex(side.replica, EVENT).between(self._groups, side.before, side.limit - 1)
+        due = TimeIndex(side.replica, EVENT).added_between(
+            self._groups, side.before, side.limit - 1
+        )
         if side.matched is not None:
             had = self._was_matched(side, due) | np.isin(due, side.met)
             self._emit_lonely(side, due[~had])
@@ -348,13 +358,12 @@ class _Joining:
         kept = np.flatnonzero(stays)
         own = [pa.array(side.hit[kept])] if MATCHED in side.replica.schema.names else []
         return stored_rows(
-            side.replica, side.new, kept, self._moment, (self._keys, side.columns), own, evicted
+            side.replica, side.new, kept, self._moment, [*side.keys, *side.own], own, evicted
         )
 
     def _new(self, side: _Side, numbers: Int64Array) -> tuple[list[pa.Array], list[pa.Array]]:
         """Keys and columns of new rows."""
-        positions = side.new.position[numbers]
-        return self._keys.take(positions), side.columns.take(positions)
+        return taken(side.keys, numbers), taken(side.own, numbers)
 
     def _stored(self, side: _Side, at: UInt64Array) -> tuple[list[pa.Array], list[pa.Array]]:
         """Keys and columns of stored rows."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 from millrace.arrays import Int64Array
 from millrace.operators.join.addresses import numbered
 from millrace.operators.join.arrivals import Arrived
-from millrace.operators.join.columns import Columns, changed_rows
+from millrace.operators.join.columns import changed_rows, taken
 from millrace.operators.operator import Moment, TableChange
 from millrace.state.replica import Replica
 
@@ -19,15 +19,19 @@ def stored_rows(
     new: Arrived,
     kept: Int64Array,
     moment: Moment,
-    columns: Sequence[Columns],
+    columns: Sequence[pa.Array],
     flags: Sequence[pa.Array] = (),
     evicted: int = 0,
 ) -> TableChange:
-    """Some new rows as rows of a table of `row_table`'s layout. `flags` are in the rows' order."""
+    """Some new rows as rows of a table of `row_table`'s layout.
+
+    `columns`, the key's and the stream's others, are in the order of the new rows; `flags` in that
+    of those that are kept.
+    """
     lo, order = numbered(new.place[kept], moment.epoch, replica.laid_over)
     at = kept[order]
-    arrays = [array for of in columns for array in of.take(new.position[at])]
+    arrays = taken(columns, at)
     arrays += [pa.array(new.time[at]), pa.array(new.lo[at]), pa.array(new.low32[at])]
-    arrays += [flag.take(pa.array(order)) for flag in flags]
+    arrays += taken(flags, order)
     changed = changed_rows(replica, new.place[at], lo[order], arrays)
     return TableChange(changed, len(at), evicted=evicted)

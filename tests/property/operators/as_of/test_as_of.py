@@ -23,7 +23,7 @@ from tests.unit.operators.join.driving import (
 
 from millrace import clock
 from millrace.log.segment import encoding
-from millrace.state import merging
+from millrace.state import merging, time_index
 
 SECOND = 1_000_000
 START = 1_000 * SECOND
@@ -52,6 +52,7 @@ def test_every_epoch_emits_what_it_should(
         patch.object(merging, "RUN_PIECES", 3),
         patch.object(merging, "LOG_PIECES", 0),
         patch.object(encoding, "PAGE_ROWS", 4),
+        patch.object(time_index, "SCANS", data.draw(st.integers(0, 2), "scans")),
     ):
         driven = TwoStreams(f"memory://as-of-{clock.fresh_id()}", operator)
         watermark = START
