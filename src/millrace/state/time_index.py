@@ -101,6 +101,12 @@ class TimeIndex:
             return np.empty(0, np.uint64)
         return self._find(groups, first, last, from_done=False)
 
+    def last(self, groups: Int64Array) -> int | None:
+        """The last time of the pages of some key groups, whether its row still counts or not."""
+        self._replica.touch(groups)
+        last = max((page.last for page in self._known().values()), default=_ALWAYS)
+        return None if last == _ALWAYS else last
+
     def spans(self) -> dict[int, tuple[int, int]]:
         """The first and the last time of each page in use, by chunk number."""
         return {key[0]: (page.first, page.last) for key, page in self._known().items()}
