@@ -111,10 +111,7 @@ class TileTable(WindowTable):
         coded = lengths.dictionary_encode()
         sizes = []
         for text in coded.dictionary.to_pylist():
-            try:
-                size = duration_us(text)
-            except UsageError:
-                size = 0
+            size = _micros_of(text)
             if size not in known:
                 there = ", ".join(repr(in_words(w.size_us)) for w in self._lengths)
                 raise KeyColumnsError(
@@ -125,6 +122,15 @@ class TileTable(WindowTable):
         codes = coded.indices.fill_null(0).to_numpy(zero_copy_only=False)
         # A NULL is no length, so there is no such window.
         return np.asarray(sizes or [0], np.int64)[codes], valid
+
+
+@functools.lru_cache(maxsize=256)
+def _micros_of(text: str) -> int:
+    """A length in words; 0 if it is none."""
+    try:
+        return duration_us(text)
+    except UsageError:
+        return 0
 
 
 def _newest_pane(replica: Replica, windows: Windows, groups: Int64Array) -> int | None:

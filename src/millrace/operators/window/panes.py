@@ -89,6 +89,11 @@ class Windows:
         since = (time_us - self.offset_us - self.size_us) % self.slide_us
         return time_us - since + self.slide_us
 
+    def end_once(self, after_us: int, until_us: int) -> bool:
+        """Whether windows end at exactly one time after a time, and not after another."""
+        end = self.end_after(after_us)
+        return end <= until_us < end + self.slide_us
+
     def over_before(self, watermark_us: int) -> int:
         """Panes that begin before this time are over: all of their windows have ended."""
         return self.end_after(watermark_us) - self.size_us

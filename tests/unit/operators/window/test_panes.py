@@ -39,6 +39,13 @@ def test_panes_and_ends(windows: Windows) -> None:
             _, found = windows.ends(np.asarray([pane]), watermark, watermark + 5)
             assert found.tolist() == [end for end in ends if watermark < end <= watermark + 5]
             assert set(which.tolist()) <= {0}
+            every = range(watermark + 1, watermark + 6)
+            at = [
+                t
+                for t in every
+                if (t - windows.offset_us - windows.size_us) % windows.slide_us == 0
+            ]
+            assert windows.end_once(watermark, watermark + 5) == (len(at) == 1)
 
 
 def test_windows_in_words() -> None:
