@@ -229,10 +229,42 @@ WINDOWS: dict[str, tuple[type[Exception], Windowing, str]] = {
     "no duration": (errors.WindowError, lambda s: s.key_by("k").window("soon"), "'30 days'"),
     "a number": (errors.WindowError, lambda s: s.key_by("k").window(60), "such as '10 minutes'"),
     "months": (errors.WindowError, lambda s: s.key_by("k").window("1 month"), "differ in length"),
+    "one length where several go": (
+        errors.WindowError,
+        lambda s: s.key_by("k").windows("1 hour", slide="1 minute"),
+        "give a list of lengths",
+    ),
+    "no lengths": (
+        errors.WindowError,
+        lambda s: s.key_by("k").windows([], slide="1 minute"),
+        "at least one length",
+    ),
+    "a length twice": (
+        errors.WindowError,
+        lambda s: s.key_by("k").windows(["1 hour", "60 minutes"], slide="1 minute"),
+        "the length 1 hour twice",
+    ),
+    "slide longer than a length": (
+        errors.WindowError,
+        lambda s: s.key_by("k").windows(["1 hour", "1 minute"], slide="5 minutes"),
+        "the slide, 5 minutes, is longer than the window, 1 minute",
+    ),
+    "lengths without a common slide": (
+        errors.WindowError,
+        lambda s: s.key_by("k").windows(["1 hour", "90 seconds"], slide="1 minute"),
+        "90 seconds is not a multiple of the slide, 1 minute",
+    ),
+    "an aggregate called as the length": (
+        errors.DuplicateNameError,
+        lambda s: (
+            s.key_by("k").windows(["1 hour"], slide="1 hour").aggregate(window_length=mr.count())
+        ),
+        "two columns called 'window_length'",
+    ),
     "unknown emit": (
         errors.UsageError,
         lambda s: s.key_by("k").window("1 minute").aggregate(n=mr.count(), emit="append"),
-        "use 'final', 'update', or 'early=10 seconds'",
+        "use 'final', 'update', 'early=10 seconds' for",
     ),
     "early without a time": (
         errors.UsageError,

@@ -215,3 +215,44 @@ def test_late_rows_a_restart_a_rescale_and_what_is_left(
         assert gone == [{"n": 0}]
         found = state.get([("z", at(600)), ("a", at(0))]).to_pylist()
         assert [(row["n"], row["_found"]) for row in found] == [(1, True), (None, False)]
+
+
+def test_windows_of_several_lengths(new_york: SparkSession, tmp_path: Path) -> None:
+    """Emitted as Spark's windows of a length are; a length can be added at a later start."""
+    spark = new_york
+    folder = support.Folder(tmp_path / "in", "page string, at timestamp, ms int")
+    fill(folder, seed=11)
+    location = tmp_path / "location"
+
+    def stream() -> DataFrame:
+        return folder.stream(spark, maxFilesPerTrigger="1")
+
+    def tiles(*lengths: str) -> mr.WindowedStream:
+        source = mr.stream(stream(), event_time="at", watermark="4 minutes")
+        return source.key_by("page").windows(list(lengths), slide="2 minutes")
+
+    aggregates = [support.oracle_column(name, a) for name, a in AGGREGATES.items()]
+    rows = stream().withWatermark("at", "4 minutes")
+    theirs = rows.groupBy("page", F.window("at", "4 minutes", "2 minutes")).agg(*aggregates)
+    expected = spark_side(theirs, "append", tmp_path / "spark")
+    assert any(expected), "nothing was compared"
+    ours = tiles("12 minutes", "4 minutes").aggregate(name="tiles", emit="final", **AGGREGATES)
+    found = [
+        [(page, window, *values) for page, window, length, *values in rows if length == "4 minutes"]
+        for rows in run(ours, location)
+    ]
+    assert found == expected
+    folder.drop([("a", START + dt.timedelta(minutes=FILES * 6), 7)])
+    longer = tiles("2 minutes", "12 minutes").aggregate(name="tiles", **AGGREGATES)
+    run(longer, location)
+    with mr.open(str(location)) as state:
+        newest = state.get([("a", "2 minutes"), ("a", "12 minutes")], columns=["n", "total"])
+    since = [START + dt.timedelta(minutes=FILES * 6 + 2 - length) for length in (2, 12)]
+    wanted = [
+        folder.batch(spark)
+        .where((F.col("page") == "a") & (F.col("at") >= F.lit(start)))
+        .agg(F.count("*"), F.sum("ms"))
+        .first()
+        for start in since
+    ]
+    assert [tuple(row.values())[3:5] for row in newest.to_pylist()] == list(map(tuple, wanted))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Sequence
 from typing import TypeAlias, TypeGuard
 
 from pyspark.errors import PySparkException
@@ -15,9 +16,9 @@ from pyspark.sql import types as T
 from millrace.api.columns import named
 from millrace.errors import EventTimeError, UsageError, WindowError
 from millrace.operators.operator import Column
-from millrace.operators.process.declarations import duration_us
-from millrace.operators.window.emission import EARLY, FINAL, UPDATE, Emission
-from millrace.operators.window.panes import Windows
+from millrace.operators.process.durations import duration_us
+from millrace.operators.window.emission import EARLY, FINAL, NONE, UPDATE, Emission
+from millrace.operators.window.panes import Windows, tiles_of
 from millrace.spark.exchange import event_micros
 
 Duration: TypeAlias = str | dt.timedelta
@@ -102,6 +103,20 @@ def make_windows(size: Duration, slide: Duration | None, offset: Duration | None
     return Windows(size_us, slide_us, 0 if offset is None else _offset(offset))
 
 
+def make_tiles(
+    lengths: Sequence[Duration], slide: Duration, offset: Duration | None
+) -> tuple[Windows, ...]:
+    """The windows of `windows(lengths, slide, offset)`, the shortest first."""
+    if isinstance(lengths, str | dt.timedelta) or not isinstance(lengths, Sequence):
+        raise WindowError(
+            f"windows({lengths!r}): give a list of lengths, such as ['5 minutes', '1 hour']. For "
+            "windows of one length there is window()."
+        )
+    sizes = [_length("size", length) for length in lengths]
+    offset_us = 0 if offset is None else _offset(offset)
+    return tiles_of(sizes, _length("slide", slide), offset_us)
+
+
 def _length(what: str, given: Duration) -> int:
     if isinstance(given, str) and _CALENDAR.search(given):
         raise WindowError(
@@ -130,13 +145,13 @@ def _offset(given: Duration) -> int:
 
 def parse_emission(emit: object) -> Emission:
     """The emission of `emit=`."""
-    if emit in (FINAL, UPDATE):
+    if emit in (FINAL, UPDATE, NONE):
         return Emission(str(emit))
     mode, _, period = str(emit).partition("=")
     if mode.strip() != EARLY or not period.strip():
         raise UsageError(
-            f"emit={emit!r}: use 'final', 'update', or 'early=10 seconds' for early results every "
-            "ten seconds beside the final ones."
+            f"emit={emit!r}: use 'final', 'update', 'early=10 seconds' for early results every "
+            "ten seconds beside the final ones, or 'none' for state that is only read."
         )
     period_us = duration_us(period.strip())
     if period_us % _MILLISECOND:

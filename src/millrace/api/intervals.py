@@ -8,7 +8,7 @@ import re
 from millrace.api.event_time import Duration
 from millrace.errors import JoinError, UsageError
 from millrace.operators.join.layout import HOWS
-from millrace.operators.process.declarations import duration_us
+from millrace.operators.process.durations import duration_us
 
 _CALENDAR = re.compile(r"\b(month|year|quarter)s?\b", re.IGNORECASE)
 _MOST_US = 366 * 86_400_000_000 * 1000

@@ -21,6 +21,7 @@ from millrace.api.event_time import (
     check_event_time,
     event_time_of,
     is_window,
+    make_tiles,
     make_windows,
     newness,
     parse_emission,
@@ -49,6 +50,7 @@ from millrace.operators.process.outputs import LATE
 from millrace.operators.process.processor import Processor
 from millrace.operators.process.shared.states import broadcasts
 from millrace.operators.process.whole_batch import BatchProcessor
+from millrace.operators.window.emission import FINAL, NONE
 from millrace.operators.window.layout import WINDOW
 from millrace.operators.window.operator import WindowOperator
 from millrace.operators.window.panes import Windows
@@ -336,6 +338,18 @@ class KeyedStream:
         """
         return WindowedStream(self, make_windows(size, slide, offset))
 
+    def windows(
+        self, lengths: Sequence[Duration], *, slide: Duration, offset: Duration | None = None
+    ) -> WindowedStream:
+        """Windows of several lengths that share their state, to be read by key and length.
+
+        `["5 minutes", "1 hour", "1 day"]` with `slide="1 minute"` keep one row per key and minute
+        of the last day, and give the windows of each length. Every length is a multiple of the
+        slide.
+        """
+        tiles = make_tiles(lengths, slide, offset)
+        return WindowedStream(self, tiles[-1], tuple(windows.size_us for windows in tiles))
+
     def aggregate(self, *, name: str | None = None, **aggregates: Aggregate) -> Stream:
         """Keep aggregates per key; emits, per epoch, the keys that changed with their new values.
 
@@ -426,30 +440,37 @@ class KeyedStream:
 class WindowedStream:
     """Rows grouped by a key and by windows of event time."""
 
-    def __init__(self, keyed: KeyedStream, windows: Windows) -> None:
+    def __init__(self, keyed: KeyedStream, windows: Windows, lengths: tuple[int, ...] = ()) -> None:
+        """`lengths` are the sizes of all windows if there are several; `windows` the longest."""
         self._keyed = keyed
         self._windows = windows
+        self._lengths = lengths
         upstream = keyed._upstream
         self._event_us = event_time_of(
             upstream._schema, upstream._event_time, upstream._dropped_time
         )
 
     def aggregate(
-        self, *, name: str | None = None, emit: str = "final", **aggregates: Aggregate
+        self, *, name: str | None = None, emit: str | None = None, **aggregates: Aggregate
     ) -> Stream:
         """Keep aggregates per key and window; a window has the columns `start` and `end`.
 
-        `emit` says when: `"final"`, each window once, when the watermark has passed its end;
-        `"update"`, in each epoch the windows that changed in it; `"early=10 seconds"`, every ten
-        seconds the windows that changed since then, and each once more when it is final. The column
-        `is_final` then tells which is which.
+        `emit` says when: `"final"`, the default of `window()`, each window once, when the watermark
+        has passed its end; `"update"`, in each epoch the windows that changed in it;
+        `"early=10 seconds"`, every ten seconds the windows that changed since then, and each once
+        more when it is final. The column `is_final` then tells which is which. `"none"`, the
+        default of `windows()`, emits nothing: the state is there to be read.
         """
         keyed, upstream = self._keyed, self._keyed._upstream
         operator_name = upstream._new_name("window", name)
         sample = upstream._sample()
         specs, inputs = resolve_aggregates(sample, aggregates)
         definition = WindowDefinition(
-            keyed._keys, self._windows, tuple(specs), parse_emission(emit)
+            keyed._keys,
+            self._windows,
+            tuple(specs),
+            parse_emission(emit or (NONE if self._lengths else FINAL)),
+            self._lengths,
         )
         fields = columns_of(upstream._schema.fields)
         operator = WindowOperator(operator_name, definition, fields, ansi=is_ansi(sample))

@@ -35,7 +35,7 @@ from millrace.operators.process.layout import (
     TIMER_KINDS,
     VALUE_KINDS,
 )
-from millrace.operators.window.emission import EARLY, FINAL, UPDATE
+from millrace.operators.window.emission import EARLY, FINAL, NONE, UPDATE
 from millrace.operators.window.layout import KIND as WINDOW
 from millrace.operators.window.panes import MOST_PANES
 
@@ -138,8 +138,12 @@ def _check_window(spec: Fields) -> None:
     window.integer("offset", 1 - slide, slide - 1)
     if size // math.gcd(size, slide) > MOST_PANES:
         raise MalformedError("a window has too many panes")
+    if spec.has("lengths"):
+        sizes = [fields.integer(s, "a length", slide, size) for s in spec.items("lengths")]
+        if sizes != sorted(set(sizes)) or sizes[-1:] != [size] or any(s % slide for s in sizes):
+            raise MalformedError("its windows have lengths that do not go together")
     emit = Fields(spec.members("emit"), "its emission")
-    if emit.text("mode") not in (FINAL, UPDATE, EARLY):
+    if emit.text("mode") not in (FINAL, UPDATE, EARLY, NONE):
         raise MalformedError(f"a window is emitted {emit.text('mode')[:80]!r}")
     emit.integer("period", 1 if emit.text("mode") == EARLY else 0, MOST_US)
 

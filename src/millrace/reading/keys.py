@@ -15,14 +15,22 @@ from millrace.reading.description import Description
 
 
 def key_columns(
-    keys: pa.Table | Sequence[Any], description: Description, schema: pa.Schema
+    keys: pa.Table | Sequence[Any],
+    description: Description,
+    schema: pa.Schema,
+    optional: frozenset[str] = frozenset(),
 ) -> list[pa.Array]:
-    """One array per column of a key to look up, which `schema` has."""
+    """One array per column of a key to look up, which `schema` has; the optional ones are last."""
     for key in description.keys:
         check_computable(key.name, key.type)
     if isinstance(keys, pa.Table | pa.RecordBatch):
-        return [_of_table(keys, description, field) for field in schema]
-    rows = [_row(key, description, schema) for key in keys]
+        return [
+            pa.nulls(keys.num_rows, field.type)
+            if field.name in optional and field.name not in keys.schema.names
+            else _of_table(keys, description, field)
+            for field in schema
+        ]
+    rows = [_row(key, description, schema, optional) for key in keys]
     columns = []
     for i, field in enumerate(schema):
         try:
@@ -48,15 +56,17 @@ def _of_table(keys: pa.Table, description: Description, field: pa.Field) -> pa.A
         ) from error
 
 
-def _row(key: Any, description: Description, schema: pa.Schema) -> tuple[Any, ...]:
+def _row(
+    key: Any, description: Description, schema: pa.Schema, optional: frozenset[str]
+) -> tuple[Any, ...]:
     names = schema.names
-    if isinstance(key, Mapping) and set(key) == set(names):
-        return tuple(key[name] for name in names)
+    if isinstance(key, Mapping) and set(names) - optional <= set(key) <= set(names):
+        return tuple(key.get(name) for name in names)
     is_struct = pa.types.is_struct(schema.types[0])
     if len(names) == 1 and (is_struct or not isinstance(key, Mapping)):
         return tuple(key) if isinstance(key, tuple) and len(key) == 1 else (key,)
-    if isinstance(key, tuple | list) and len(key) == len(names):
-        return tuple(key)
+    if isinstance(key, tuple | list) and len(names) - len(optional) <= len(key) <= len(names):
+        return (*key, *(None for _ in names[len(key) :]))
     raise UsageError(
         f"{key!r} is not a key of operator {description.name!r}, whose key is "
         f"{describe(description)}: give a tuple or a dict with {', '.join(names)}."

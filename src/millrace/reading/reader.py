@@ -174,10 +174,12 @@ class Reader:
 
         A key is its value, or a tuple or a dict if it has several columns; a table with the key
         columns works as well. `_found` says whether the key exists; if not, its values are NULL.
-        A key of a window operator ends with the start of the window, `window_start`.
+        A key of a window operator ends with the start of the window, `window_start`. If it has
+        windows of several lengths, `window_length` is before it; without a start the newest is
+        meant.
         """
         table = main_table(self._snapshot, self._snapshot.description(operator))
-        given = key_columns(keys, table.description, table.look_up_schema)
+        given = key_columns(keys, table.description, table.look_up_schema, table.optional)
         names = [name for name in _chosen(table, columns) if name not in table.keys]
         with self._busy, self._snapshot.lock:
             arrays, found = table.look_up(names, given)

@@ -72,6 +72,15 @@ class StateTable:
         """Whether rows can be found by their key."""
         return all(is_computable(key.type) for key in self.description.keys)
 
+    @property
+    def optional(self) -> frozenset[str]:
+        """Columns of a key to look up that may be left out, or NULL."""
+        return frozenset()
+
+    def warm(self) -> None:
+        """Read ahead what look-ups need, so that none of them waits for it or changes anything."""
+        self.snapshot.replica(self.description, self.state).touch(self.snapshot.every)
+
     def fingerprints(self, keys: Sequence[pa.Array]) -> Fingerprints:
         """Of keys given as columns in the types of the state."""
         return fingerprints(keys, self.snapshot.journal.identity.scheme)

@@ -32,6 +32,7 @@ from millrace.reading.description import Collection, Description
 from millrace.reading.replicas import gathered, scan
 from millrace.reading.snapshot import Snapshot
 from millrace.reading.state_table import KEY_GROUP, SYSTEM, Fingerprints, StateTable, followed
+from millrace.reading.tiles import TileTable
 from millrace.reading.waiting import WaitingTable
 from millrace.reading.windows import WindowTable
 
@@ -240,7 +241,8 @@ def main_table(
 ) -> MainTable | WindowTable | WaitingTable:
     """The main table of an operator."""
     if description.kind == WINDOW:
-        return WindowTable(snapshot, description)
+        several = "lengths" in description.spec
+        return (TileTable if several else WindowTable)(snapshot, description)
     if description.kind == JOIN:
         return WaitingTable(snapshot, description)
     return MainTable(snapshot, description)

@@ -11,18 +11,27 @@ a key tries the pane times that its key group has; a look at one window knows it
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from millrace.arrays import BoolArray, Int64Array, UInt64Array
+from millrace.arrays import BoolArray, Int64Array
 from millrace.keygroups import groups_of
 from millrace.log.segment import HI, LO
 from millrace.operators.aggregate.layout import kept_of
 from millrace.operators.operator import MAIN
-from millrace.operators.window.layout import PANE, WINDOW, WINDOW_TYPE, window_column
-from millrace.operators.window.panes import Windows
+from millrace.operators.window.layout import (
+    PANE,
+    WINDOW,
+    WINDOW_LENGTH,
+    WINDOW_TYPE,
+    length_column,
+    struct_column,
+    window_column,
+)
+from millrace.operators.window.panes import Windows, counted
 from millrace.reading.replicas import gathered, scan
 from millrace.reading.state_table import KEY_GROUP, SYSTEM, Fingerprints, StateTable, followed
 
@@ -35,6 +44,17 @@ WINDOW_START = "window_start"
 
 _TOGETHER = 16
 """Key groups whose panes are put together at once."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Windows to look up: columns of the key, and starts and sizes in microseconds."""
+
+    key: Sequence[pa.Array]
+    starts: Int64Array
+    sizes: Int64Array
+    known: BoolArray
+    """Which of them there can be."""
 
 
 class WindowTable(StateTable):
@@ -56,15 +76,21 @@ class WindowTable(StateTable):
         return pa.schema([*self.description.key_schema, (WINDOW_START, WINDOW_TYPE[0].type)])
 
     def _scan(self, columns: list[str], groups: Int64Array) -> Iterator[pa.RecordBatch]:
-        replica = self.snapshot.replica(self.description, MAIN, groups)
         if not self._windows.overlap:
+            replica = self.snapshot.replica(self.description, MAIN, groups)
             for rows in scan(replica, groups, self._needs(columns)):
                 yield self._made(columns, rows)
             return
+        for rows in self._together(columns, groups):
+            yield self._made(columns, rows)
+
+    def _together(self, columns: list[str], groups: Int64Array) -> Iterator[pa.RecordBatch]:
+        """The rows of some key groups at a time, with all panes of a key in one batch."""
+        replica = self.snapshot.replica(self.description, MAIN, groups)
         for first in range(0, len(groups), _TOGETHER):
             some = groups[first : first + _TOGETHER]
             addresses = np.concatenate([replica.rows(int(group)) for group in some])
-            yield self._made(columns, gathered(replica, addresses, self._needs(columns)))
+            yield gathered(replica, addresses, self._needs(columns))
 
     def _find(self, columns: list[str], keys: Fingerprints) -> pa.RecordBatch:
         from millrace.operators.window.addresses import at_times
@@ -88,51 +114,55 @@ class WindowTable(StateTable):
         self, columns: list[str], keys: Sequence[pa.Array]
     ) -> tuple[list[pa.Array], BoolArray]:
         """Columns of some windows, in their order, and which of them there are."""
+        *key, start = keys
+        starts, known = micros(start)
+        sizes = np.full(len(starts), self._windows.size_us)
+        asked = Asked(key, starts, sizes, known)
+        return self._looked_up(columns, asked, {WINDOW_START: start})
+
+    def _looked_up(
+        self, columns: list[str], asked: Asked, given: dict[str, pa.Array]
+    ) -> tuple[list[pa.Array], BoolArray]:
+        """Each window from its own panes, which follow from its start and size."""
         from millrace.operators.window.addresses import at_times
 
-        *key, start = keys
-        starts, known = _micros(start)
-        hi, lo = self.fingerprints(key)
-        known &= (starts - self._windows.offset_us) % self._windows.slide_us == 0
+        windows = self._windows
+        hi, lo = self.fingerprints(asked.key)
+        known = asked.known & ((asked.starts - windows.offset_us) % windows.slide_us == 0)
+        # Panes before the limit are gone, so a window that begins before it is not whole.
+        known &= asked.starts >= self._limit
         replica = followed(self, MAIN, (hi, lo))
-        each = self._windows.size_us // self._windows.pane_us
-        offsets = np.tile(np.arange(each) * self._windows.pane_us, int(known.sum()))
-        asked = np.repeat(np.flatnonzero(known), each)
-        pane_hi, pane_lo = at_times(hi[asked], lo[asked], starts[asked] + offsets)
-        addresses = np.unique(replica.find(pane_hi, pane_lo))
-        rows = gathered(replica, addresses[addresses != 0], self._needs([HI, *columns]))
-        names = [*dict.fromkeys([HI, LO, WINDOW, *(c for c in columns if c != WINDOW_START)])]
-        shown = self._made(names, rows)
-        at = self._positions(shown, hi, lo, starts, known)
-        where = pa.array(at, mask=at < 0)
-        return [
-            shown.column(name).take(where) if name != WINDOW_START else start for name in columns
-        ], at >= 0
-
-    def _positions(
-        self,
-        shown: pa.RecordBatch,
-        hi: UInt64Array,
-        lo: UInt64Array,
-        starts: Int64Array,
-        known: BoolArray,
-    ) -> Int64Array:
-        """Where each window that was asked for is among those found; -1 if it is not."""
-        found, _ = _micros(shown.column(WINDOW).field("start"))
-        there = {
-            window: row
-            for row, window in enumerate(
-                zip(
-                    shown.column(HI).to_pylist(),
-                    shown.column(LO).to_pylist(),
-                    found.tolist(),
-                    strict=True,
-                )
-            )
+        which, number = counted(np.where(known, asked.sizes // windows.pane_us, 0))
+        panes = asked.starts[which] + number * windows.pane_us
+        addresses = replica.find(*at_times(hi[which], lo[which], panes))
+        there = addresses != 0
+        counts = np.bincount(which[there], minlength=len(known))
+        found: BoolArray = counts > 0
+        begins = np.concatenate(([0], np.cumsum(counts[found])))
+        names = [name for name in columns if name not in given]
+        rows = gathered(replica, addresses[there], self._needs(names))
+        made = {
+            name: rows.column(name).take(pa.array(begins[:-1])) for name in self._keys_in(names)
         }
-        asked = zip(hi.tolist(), lo.tolist(), starts.tolist(), strict=True)
-        at = [there.get(window, -1) for window in asked]
-        return np.where(known, np.asarray(at, np.int64), -1)
+        starts, ends = asked.starts[found], (asked.starts + asked.sizes)[found]
+        made[WINDOW] = struct_column(starts, ends)
+        for name in names:
+            if name in self._aggregates:
+                kept = self._aggregates[name]
+                states = [rows.column(field.name) for field in kept.fields]
+                made[name] = kept.result(self._combined(name, states, begins))
+        where = pa.array(np.cumsum(found) - 1, mask=~found)
+        return [given[n] if n in given else made[n].take(where) for n in columns], found
+
+    def _keys_in(self, columns: list[str]) -> list[str]:
+        return [name for name in columns if name in self.keys]
+
+    def _combined(self, name: str, states: list[pa.Array], starts: Int64Array) -> list[pa.Array]:
+        """One state of an aggregate for each group of rows."""
+        from millrace.operators.aggregate.combining import combine
+
+        function, options = self._functions[name]
+        return combine(function, name, states, starts, options)
 
     def _needs(self, columns: list[str]) -> list[str]:
         """The stored columns that some shown ones are made of."""
@@ -148,14 +178,12 @@ class WindowTable(StateTable):
 
     def _made(self, columns: list[str], rows: pa.RecordBatch) -> pa.RecordBatch:
         """Windows from rows of panes."""
-        panes: Int64Array = rows.column(PANE).to_numpy()
-        if len(panes) and panes.min() < self._limit:
-            rows = rows.filter(pa.array(panes >= self._limit))
+        rows = self._kept(rows)
         if not columns:
             return rows
         if self._windows.overlap:
-            return self._assembled(columns, rows)
-        panes = rows.column(PANE).to_numpy()
+            return self._assembled(columns, rows, self._windows, self._watermark_us)
+        panes: Int64Array = rows.column(PANE).to_numpy()
         made = {WINDOW: window_column(panes + self._windows.size_us, self._windows)}
         for name in columns:
             if name in self._aggregates:
@@ -164,6 +192,13 @@ class WindowTable(StateTable):
             elif name in self.keys:
                 made[name] = rows.column(name)
         return self._finished(columns, made, rows, panes)
+
+    def _kept(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows without those that the watermark has passed."""
+        panes: Int64Array = rows.column(PANE).to_numpy()
+        if len(panes) and panes.min() < self._limit:
+            return rows.filter(pa.array(panes >= self._limit))
+        return rows
 
     def _finished(
         self, columns: list[str], made: dict[str, pa.Array], rows: pa.RecordBatch, panes: Int64Array
@@ -176,8 +211,15 @@ class WindowTable(StateTable):
             made |= {HI: pa.array(hi), LO: pa.array(lo), KEY_GROUP: self._groups(hi)}
         return self._batch(columns, [made[name] for name in columns])
 
-    def _assembled(self, columns: list[str], rows: pa.RecordBatch) -> pa.RecordBatch:
-        from millrace.operators.aggregate.combining import combine
+    def _assembled(
+        self,
+        columns: list[str],
+        rows: pa.RecordBatch,
+        windows: Windows,
+        after_us: int,
+        until_us: int | None = None,
+    ) -> pa.RecordBatch:
+        """The windows of some panes that end after a time, and not after another."""
         from millrace.operators.window.assembling import assembled
 
         aggregates = [name for name in columns if name in self._aggregates]
@@ -186,25 +228,25 @@ class WindowTable(StateTable):
         def combined(states: list[pa.Array], starts: Int64Array) -> list[pa.Array]:
             found, first = [], 0
             for name, fields in zip(aggregates, parts, strict=True):
-                own = states[first : first + len(fields)]
+                found += self._combined(name, states[first : first + len(fields)], starts)
                 first += len(fields)
-                function, options = self._functions[name]
-                found += combine(function, name, own, starts, options)
             return found
 
-        keys = [HI, LO, PANE, *(name for name in columns if name in self.keys)]
-        windows = assembled(
+        keys = [HI, LO, PANE, *self._keys_in(columns)]
+        shown = assembled(
             _pane_rows(rows, keys, [f.name for fields in parts for f in fields]),
-            self._windows,
+            windows,
             combined,
-            self._watermark_us,
+            after_us,
+            until_us,
         )
-        heads = pa.RecordBatch.from_arrays(windows.keys, names=keys)
+        heads = pa.RecordBatch.from_arrays(shown.keys, names=keys)
         made = {name: heads.column(name) for name in keys[3:]}
-        made[WINDOW] = window_column(windows.ends, self._windows)
+        made[WINDOW] = window_column(shown.ends, windows)
+        made[WINDOW_LENGTH] = length_column(windows, len(shown.ends))
         first = 0
         for name, fields in zip(aggregates, parts, strict=True):
-            made[name] = self._aggregates[name].result(windows.states[first : first + len(fields)])
+            made[name] = self._aggregates[name].result(shown.states[first : first + len(fields)])
             first += len(fields)
         return self._finished(columns, made, heads, heads.column(PANE).to_numpy())
 
@@ -221,7 +263,7 @@ def _pane_rows(rows: pa.RecordBatch, keys: list[str], states: list[str]) -> Pane
     )
 
 
-def _micros(times: pa.Array) -> tuple[Int64Array, BoolArray]:
+def micros(times: pa.Array) -> tuple[Int64Array, BoolArray]:
     """Times in microseconds, and which of them there are."""
     numbers = times.cast(WINDOW_TYPE[0].type).cast(pa.int64())
     valid: BoolArray = numbers.is_valid().to_numpy(zero_copy_only=False)

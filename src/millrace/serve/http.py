@@ -161,13 +161,15 @@ class App:
         tables = self._lookups.operator(operator)
         keys, states = _parsed(body)
         names = list(dict.fromkeys(name for key in keys for name in key))
-        wanted = [field.name for field in tables.key_fields]
+        wanted = {field.name for field in tables.key_fields}
         for key in keys:
-            if key.keys() != set(wanted):
+            if not wanted - tables.optional <= key.keys() <= wanted:
                 # Raises for the first key that lacks a column or has another.
                 tables.arrays({name: pa.nulls(1) for name in key})
         types = {field.name: field for field in tables.key_fields}
-        columns = {name: keys_from_json([key[name] for key in keys], types[name]) for name in names}
+        columns = {
+            name: keys_from_json([key.get(name) for key in keys], types[name]) for name in names
+        }
         if not keys:
             columns = {f.name: pa.array([], f.type) for f in tables.key_fields}
         answer = self._lookups.look_up(operator, columns, states)

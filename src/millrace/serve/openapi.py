@@ -61,7 +61,7 @@ def _get(name: str, tables: OperatorTables) -> dict[str, Any]:
         {
             "name": field.name,
             "in": "query",
-            "required": True,
+            "required": field.name not in tables.optional,
             "schema": schema(field.type),
             "description": f"Key column, {field.type}.",
         }
@@ -85,7 +85,7 @@ def _get(name: str, tables: OperatorTables) -> dict[str, Any]:
 
 
 def _post(name: str, tables: OperatorTables) -> dict[str, Any]:
-    names = [f.name for f in tables.key_fields]
+    names = [f.name for f in tables.key_fields if f.name not in tables.optional]
     key = _object({f.name: _nullable(schema(f.type)) for f in tables.key_fields}, *names)
     key["additionalProperties"] = False
     asked = _object(

@@ -16,7 +16,6 @@ import pyarrow as pa
 from millrace.arrays import BoolArray
 from millrace.errors import KeyColumnsError, UnknownStateError
 from millrace.keygroups.keys import check_computable
-from millrace.operators.operator import MAIN
 from millrace.operators.process.convert import to_python
 from millrace.reading.keys import describe
 from millrace.reading.snapshot import Snapshot
@@ -33,8 +32,8 @@ class OperatorTables:
         self._description = snapshot.description(operator)
         self._main = main_table(snapshot, self._description)
         self.collections = tuple(c.name for c in self._description.collections)
-        for table in (MAIN, *self.collections):
-            # Ready to be read, so that no look-up waits for it or changes anything.
+        self._main.warm()
+        for table in self.collections:
             snapshot.replica(self._description, table).touch(snapshot.every)
         self.key_fields = list(self._main.look_up_schema)
         self._key_names = [field.name for field in self.key_fields]
@@ -48,6 +47,11 @@ class OperatorTables:
     @property
     def name(self) -> str:
         return str(self._description.name)
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Key columns that may be left out."""
+        return self._main.optional
 
     @property
     def values(self) -> list[str]:
@@ -80,6 +84,13 @@ class OperatorTables:
 
     def arrays(self, columns: dict[str, pa.Array]) -> list[pa.Array]:
         """Key columns in the operator's order and types; raises if they do not fit."""
+        length = len(next(iter(columns.values()))) if columns else 0
+        absent = {
+            field.name: pa.nulls(length, field.type)
+            for field in self.key_fields
+            if field.name in self.optional and field.name not in columns
+        }
+        columns = columns | absent
         if columns.keys() != set(self._key_names):
             missing = [name for name in self._key_names if name not in columns]
             wrong = missing or sorted(set(columns) - set(self._key_names))

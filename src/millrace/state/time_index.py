@@ -140,6 +140,12 @@ class TimeIndex:
             found.append(address_of(key[0], 0) | rows[counts[group.astype(np.int64)]])
         return np.concatenate(found)
 
+    def last(self, groups: Int64Array) -> int | None:
+        """The last time of the pages of some key groups, whether its row still counts or not."""
+        self._replica.touch(groups)
+        last = max((page.last for page in self._known().values()), default=_ALWAYS)
+        return None if last == _ALWAYS else last
+
     def spans(self) -> dict[int, tuple[int, int]]:
         """The first and the last time of each page in use, by chunk number."""
         return {key[0]: (page.first, page.last) for key, page in self._known().items()}

@@ -16,7 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
-from millrace.api.event_time import Duration, check_event_time, make_windows, parse_emission
+from millrace.api.event_time import (
+    Duration,
+    check_event_time,
+    make_tiles,
+    make_windows,
+    parse_emission,
+)
 from millrace.ddl import parse_schema
 from millrace.epoch.rows import encode
 from millrace.errors import UsageError
@@ -27,6 +33,7 @@ from millrace.operators.input import Input
 from millrace.operators.operator import Column
 from millrace.operators.process.convert import to_us
 from millrace.operators.window.operator import WindowOperator
+from millrace.operators.window.panes import Windows
 from millrace.operators.window.spec import WindowDefinition
 from millrace.testing.epochs import (
     NAME,
@@ -42,7 +49,10 @@ _KNOWN = ("count", "sum", "mean", "variance", "stddev", *_PICKED)
 
 
 class WindowHarness(OperatorHarness):
-    """`key_by(key).window(size, slide, offset).aggregate(**aggregates)` over rows you give."""
+    """`key_by(key).window(size, slide, offset).aggregate(**aggregates)` over rows you give.
+
+    With a list of sizes it is `windows(sizes, slide, offset)`.
+    """
 
     def __init__(
         self,
@@ -50,7 +60,7 @@ class WindowHarness(OperatorHarness):
         key: str | Sequence[str],
         schema: str | T.StructType,
         event_time: str,
-        size: Duration,
+        size: Duration | Sequence[Duration],
         aggregates: Mapping[str, Aggregate],
         slide: Duration | None = None,
         offset: Duration | None = None,
@@ -76,11 +86,20 @@ class WindowHarness(OperatorHarness):
             )
             for (name, aggregate), column in zip(aggregates.items(), self._inputs, strict=True)
         ]
+        several = not isinstance(size, str | dt.timedelta)
+        tiles: tuple[Windows, ...]
+        if isinstance(size, str | dt.timedelta):
+            tiles = (make_windows(size, slide, offset),)
+        elif slide is None:
+            raise UsageError("windows of several lengths need slide=, as windows() does.")
+        else:
+            tiles = make_tiles(size, slide, offset)
         definition = WindowDefinition(
             tuple(Column(name, by_name[name]) for name in names),
-            make_windows(size, slide, offset),
+            tiles[-1],
             tuple(specs),
             parse_emission(emit),
+            tuple(windows.size_us for windows in tiles) if several else (),
         )
         self._operator = WindowOperator(NAME, definition, self._fields)
         super().__init__(self._operator, self._operator.keys, start, shards)

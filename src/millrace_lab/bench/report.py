@@ -21,6 +21,7 @@ from millrace_lab.bench._summary import summary
 ORDER = (
     "throughput",
     "peers",
+    "operators",
     "growth",
     "python",
     "state-types",
@@ -51,6 +52,16 @@ ABOUT = {
         "and does nothing with them. `fastlog` is Spark with Millrace's checkpoint file manager."
     ),
     "peers": _report_peers.ABOUT,
+    "operators": (
+        "The same query over the same rows by Millrace, Spark's own operators on RocksDB, and "
+        "Flink SQL on heap and RocksDB: final results over event time. All rows that they emit "
+        "are compared with a batch in DuckDB first. An epoch is a minute of event time, a million "
+        "rows; Flink is timed by the clock. Ratios compare rows per second, and `peak_mb` is the "
+        "memory of all processes of a side. `growth.A_over_B` divides the times of epochs that "
+        "open and end 100,000 windows while A and B are open: lower is better. `tiles` are look- "
+        "ups of windows of five minutes, an hour and a day of one key, in one request over HTTP; "
+        "`dense` keys have rows in each of the 1440 minutes."
+    ),
     "growth": (
         "Epochs change the same number of keys while the state grows. `growth.A_over_B` divides "
         "two epoch times: lower is better, and 1 is flat."

@@ -84,7 +84,7 @@ class Serve(Benchmark[Options]):
         size = size_name(options.keys)
         self._steps.step(f"writing {size} keys")
         _write(self._location, options.keys)
-        with _server(self._location) as at:
+        with server(self._location) as at:
             self._steps.step("one connection")
             times, _ = self._http(at, 1)
             p99 = result.figure(f"http_p99_ms.{size}", _percentile(times, 99))
@@ -218,12 +218,17 @@ class Lane:
         self._writer.write(
             b"GET /v1/totals?key=%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % key,
         )
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
-        if not head.startswith(b"HTTP/1.1 200") or length is None:
-            raise BenchmarkError(f"the server answered {head.decode(errors='replace')}")
-        answer: dict[str, Any] = json.loads(await self._reader.readexactly(int(length[1])))
-        return answer
+        return await answered(self._reader)
+
+
+async def answered(reader: asyncio.StreamReader) -> dict[str, Any]:
+    """The next answer of the server."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+    if not head.startswith(b"HTTP/1.1 200") or length is None:
+        raise BenchmarkError(f"the server answered {head.decode(errors='replace')}")
+    answer: dict[str, Any] = json.loads(await reader.readexactly(int(length[1])))
+    return answer
 
 
 def _count(keys: Int64Array) -> Int64Array:
@@ -250,7 +255,7 @@ def _write(location: str, keys: int) -> None:
 
 
 @contextmanager
-def _server(location: str) -> Iterator[Address]:
+def server(location: str) -> Iterator[Address]:
     """`millrace serve` in a process of its own, on a core of its own if there are two."""
     command = [sys.executable, "-m", "millrace.cli", "serve", location]
     process = subprocess.Popen(

@@ -18,7 +18,7 @@ from millrace.arrays import BoolArray, Int64Array
 from millrace.errors import TimerError
 from millrace.operators.process.convert import from_us, to_us
 from millrace.operators.process.cursor import Cursor
-from millrace.operators.process.declarations import duration_us
+from millrace.operators.process.durations import duration_us
 from millrace.operators.process.handles import _ABSENT, _UNKNOWN, CollectionHandle, Entries
 from millrace.operators.process.tables import CollectionTable
 

@@ -1,7 +1,7 @@
 """Windows put together from panes, on whole arrays. Shards and readers do it with this.
 
-Rows of panes come in any order; windows come out in order of their fingerprints. It needs the
-kernels, but not PySpark.
+Rows of panes come in any order; windows come out in an order that depends on their fingerprints
+alone. It needs the kernels, but not PySpark.
 """
 
 from __future__ import annotations
@@ -99,6 +99,8 @@ def assembled(
         return WindowRows(ends, rows.keys, rows.states)
     if in_order:
         rows = rows.take(np.argsort(rows.panes, kind="stable"))
+    if only is None and until_us is not None and windows.end_once(after_us, until_us):
+        return _of_one_end(rows, windows, combine, windows.end_after(after_us))
     which, ends = windows.ends(rows.panes, after_us, until_us)
     hi, lo = key_fingerprints(rows)
     hi, lo = at_times(hi[which], lo[which], ends)
@@ -114,6 +116,23 @@ def assembled(
         ends[heads],
         [column.take(first) for column in rows.keys],
         combine([column.take(rest) for column in rows.states], starts),
+    )
+
+
+def _of_one_end(rows: PaneRows, windows: Windows, combine: Combine, end_us: int) -> WindowRows:
+    """One window of each key: the usual case, in which nothing has to be repeated."""
+    inside = (rows.panes >= end_us - windows.size_us) & (rows.panes < end_us)
+    if not inside.all():
+        rows = rows.take(np.flatnonzero(inside))
+    hi, lo = key_fingerprints(rows)
+    order = sort_order(hi, lo)
+    starts = group_starts(hi[order], lo[order])
+    heads = pa.array(order[starts[:-1]])
+    every = pa.array(order)
+    return WindowRows(
+        np.full(len(heads), end_us),
+        [column.take(heads) for column in rows.keys],
+        combine([column.take(every) for column in rows.states], starts),
     )
 
 

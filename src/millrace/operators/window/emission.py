@@ -4,13 +4,14 @@
 * `"update"`: in every epoch the results that changed in it; Spark's update.
 * `"early=10 seconds"`: every ten seconds of processing time the results that changed since then,
   and each result once more when it is final.
+* `"none"`: nothing is emitted; the state is there to be read.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-FINAL, UPDATE, EARLY = "final", "update", "early"
+FINAL, UPDATE, EARLY, NONE = "final", "update", "early", "none"
 
 IS_FINAL = "is_final"
 """The column that tells final results from early ones."""

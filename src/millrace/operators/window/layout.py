@@ -17,13 +17,16 @@ from millrace.arrays import Int64Array
 from millrace.operators.aggregate.layout import kept_of
 from millrace.operators.operator import MAIN, Moment, ResultColumn, StateLayout, TableLayout
 from millrace.operators.window.emission import EARLY
-from millrace.operators.window.panes import Windows
+from millrace.operators.window.panes import Windows, in_words
 from millrace.state.eviction import Eviction
 
 KIND = "window"
 
 WINDOW = "window"
 """The column with a window's start and end, as Spark calls it."""
+
+WINDOW_LENGTH = "window_length"
+"""Of windows of several lengths, the column that tells a window's, in words such as `1 hour`."""
 
 PANE = "window.pane"
 """The start of a row's pane, in microseconds."""
@@ -72,8 +75,18 @@ def eviction(windows: Windows, moment: Moment) -> Eviction:
 
 def window_column(ends: Int64Array, windows: Windows) -> pa.Array:
     """The column `window` for windows that end at these times."""
-    parts = [pa.array(us).view(_TIME) for us in (ends - windows.size_us, ends)]
+    return struct_column(ends - windows.size_us, ends)
+
+
+def struct_column(starts: Int64Array, ends: Int64Array) -> pa.Array:
+    """The column `window` for windows with these starts and ends."""
+    parts = [pa.array(us).view(_TIME) for us in (starts, ends)]
     return pa.StructArray.from_arrays(parts, fields=list(WINDOW_TYPE))
+
+
+def length_column(windows: Windows, rows: int) -> pa.Array:
+    """The column `window_length` for some windows."""
+    return pa.repeat(pa.scalar(in_words(windows.size_us), pa.string()), rows)
 
 
 def _starts(panes: pa.Array) -> Int64Array:

@@ -10,8 +10,12 @@ everything that came up to and in that epoch. What comes for it later is late, b
 was over in the epoch before. So with windows that overlap, a row may be late for some of its
 windows and in time for others: its pane takes it, and only windows that are not over show it.
 
+Windows of several lengths share the panes, and the longest decide when a pane is over. Each length
+is emitted on its own, as if it were alone.
+
 Known rough edge: with windows that overlap, an update looks for every pane of every window that
-changed, whether the key has it or not.
+changed, whether the key has it or not; and a final result reads all panes of its window again, so
+a long window with a short slide costs size/slide reads of every row.
 """
 
 from __future__ import annotations
@@ -44,15 +48,18 @@ from millrace.operators.window.assembling import (
     positions,
     windows_around,
 )
-from millrace.operators.window.emission import IS_FINAL, UPDATE
+from millrace.operators.window.emission import IS_FINAL, NONE, UPDATE
 from millrace.operators.window.layout import (
     EARLY_DUE,
     PANE,
     WINDOW,
+    WINDOW_LENGTH,
     eviction,
+    length_column,
     state_fields,
     window_column,
 )
+from millrace.operators.window.panes import Windows
 from millrace.operators.window.spec import WINDOW_TYPE, WindowDefinition
 from millrace.state.eviction import Eviction
 from millrace.state.replica import Replica
@@ -90,6 +97,8 @@ class WindowOperator:
         self.definition = definition
         self.keys = definition.keys
         self.windows = definition.windows
+        self.each = definition.each
+        self.is_tiled = bool(definition.lengths)
         self.emission = definition.emission
         self.fields = tuple(fields)
         self._ansi = ansi
@@ -111,6 +120,8 @@ class WindowOperator:
     def output_schema(self) -> T.StructType:
         fields = [T.StructField(k.name, k.type) for k in self.keys]
         fields.append(T.StructField(WINDOW, WINDOW_TYPE))
+        if self.is_tiled:
+            fields.append(T.StructField(WINDOW_LENGTH, T.StringType()))
         fields += self.reducers.output_fields
         if self.emission.has_early:
             fields.append(T.StructField(IS_FINAL, T.BooleanType()))
@@ -290,13 +301,18 @@ class _Emitting:
         """For each merged row, when it is due early; None if nothing is."""
 
     def output(self) -> pa.RecordBatch:
-        mode = self._operator.emission.mode
-        if mode == UPDATE:
-            return self._updates()
-        final = self._final()
-        if not self._operator.emission.has_early:
-            return final
-        return pa.concat_batches([final, self._early()])
+        each, emission = self._operator.each, self._operator.emission
+        if emission.mode == NONE:
+            return self._nothing()
+        if emission.mode == UPDATE:
+            # The windows that changed in this epoch and were not over before it.
+            rows = self._merged.rows
+            return pa.concat_batches([self._around(rows, w, self._late) for w in each])
+        found = [self._final(windows) for windows in each]
+        if emission.has_early:
+            changed = self._due_early()
+            found += [self._around(changed, w, self._watermark) for w in each if len(changed)]
+        return pa.concat_batches(found)
 
     def evicted(self) -> int:
         """Rows that the epoch did not change and that are over."""
@@ -318,9 +334,8 @@ class _Emitting:
         touched = self._merged.addresses
         return addresses[~np.isin(addresses, touched[touched != 0])] if len(touched) else addresses
 
-    def _final(self) -> pa.RecordBatch:
+    def _final(self, windows: Windows) -> pa.RecordBatch:
         """The windows that the watermark has passed in this epoch."""
-        windows = self._windows
         first = windows.end_after(self._late)
         last = windows.end_after(self._watermark) - windows.slide_us
         if self._moment.more or first > last:
@@ -329,19 +344,19 @@ class _Emitting:
         stored = self._operator.stored(self._replica, self._untouched(*span))
         panes = self._merged.rows.panes
         came = self._merged.rows.take(np.flatnonzero((panes >= span[0]) & (panes <= span[1])))
-        ended = self._assembled(came.and_then(stored), self._late, self._watermark)
-        return self._batch(ended, is_final=True)
+        ended = self._assembled(came.and_then(stored), windows, self._late, self._watermark)
+        return self._batch(ended, windows, is_final=True)
 
     def _nothing(self) -> pa.RecordBatch:
-        rows = self._merged.rows.take(np.empty(0, np.int64))
-        return self._batch(self._assembled(rows, self._late), is_final=True)
+        rows = self._no_rows()
+        none = self._assembled(rows, self._windows, self._late)
+        return self._batch(none, self._windows, is_final=True)
 
-    def _updates(self) -> pa.RecordBatch:
-        """The windows that changed in this epoch and were not over before it."""
-        return self._around(self._merged.rows, self._late)
+    def _no_rows(self) -> PaneRows:
+        return self._merged.rows.take(np.empty(0, np.int64))
 
-    def _early(self) -> pa.RecordBatch:
-        """The windows whose early results are due, and are not over."""
+    def _due_early(self) -> PaneRows:
+        """The panes whose windows are due as early results."""
         emission, moment = self._operator.emission, self._moment
         now, since = moment.processing_us, moment.since_us
         merged = self._merged
@@ -351,20 +366,19 @@ class _Emitting:
         if moment.more:
             # What is due stays so until all rows of the epoch are there.
             self.due = pa.array(np.where(is_due, before, next_due))
-            return self._nothing()
+            return self._no_rows()
         # What is emitted now, with all changes, is not due again until it changes.
         self.due = pa.array(next_due, mask=is_due)
         changed = merged.rows.take(np.flatnonzero(is_due))
         index = TimeIndex(self._replica, EARLY_DUE, emission.period_us)
         found = self._without_touched(index.between(self._groups, since + 1, now))
-        changed = changed.and_then(self._operator.stored(self._replica, found))
-        return self._around(changed, self._watermark)
+        return changed.and_then(self._operator.stored(self._replica, found))
 
-    def _around(self, changed: PaneRows, after_us: int) -> pa.RecordBatch:
+    def _around(self, changed: PaneRows, windows: Windows, after_us: int) -> pa.RecordBatch:
         """The windows that some panes are in and that end after a time."""
-        windows = self._windows
         if not windows.overlap:
-            return self._batch(self._assembled(changed, after_us), is_final=False)
+            alone = self._assembled(changed, windows, after_us)
+            return self._batch(alone, windows, is_final=False)
         only = windows_around(changed, windows, after_us)
         hi, lo = panes_around(changed, windows, after_us)
         merged = self._merged.rows
@@ -373,11 +387,13 @@ class _Emitting:
         addresses = self._replica.find(hi[~came], lo[~came])
         stored = self._operator.stored(self._replica, addresses[addresses != 0])
         rows = merged.take(at[came]).and_then(stored)
-        return self._batch(self._assembled(rows, after_us, only=only), is_final=False)
+        found = self._assembled(rows, windows, after_us, only=only)
+        return self._batch(found, windows, is_final=False)
 
     def _assembled(
         self,
         rows: PaneRows,
+        windows: Windows,
         after_us: int,
         until_us: int | None = None,
         only: tuple[UInt64Array, UInt64Array] | None = None,
@@ -385,7 +401,7 @@ class _Emitting:
         operator = self._operator
         return assembled(
             rows,
-            self._windows,
+            windows,
             operator.reducers.combine,
             after_us,
             until_us,
@@ -393,9 +409,11 @@ class _Emitting:
             in_order=operator.needs_order,
         )
 
-    def _batch(self, rows: WindowRows, *, is_final: bool) -> pa.RecordBatch:
+    def _batch(self, rows: WindowRows, windows: Windows, *, is_final: bool) -> pa.RecordBatch:
         operator = self._operator
-        arrays = [*rows.keys, window_column(rows.ends, self._windows)]
+        arrays = [*rows.keys, window_column(rows.ends, windows)]
+        if operator.is_tiled:
+            arrays.append(length_column(windows, len(rows.ends)))
         arrays += operator.reducers.results(rows.states)
         if operator.emission.has_early:
             arrays.append(pa.array(np.full(len(rows.ends), is_final)))

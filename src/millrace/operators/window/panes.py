@@ -7,8 +7,9 @@
 
 Every window is a whole number of panes, and a pane is wholly inside a window or outside. So state
 has one row per key and pane, however many windows overlap, and a window is the sum of its panes.
-Windows that do not overlap have one pane each. All times are in microseconds since 1970, as Spark's
-`F.window` counts: time zones and their changes play no part.
+Windows that do not overlap have one pane each. Windows of several lengths with one slide, called
+tiles, share their panes, which are as long as the slide. All times are in microseconds since 1970,
+as Spark's `F.window` counts: time zones and their changes play no part.
 
 A window is over when the watermark has reached its end, and a pane when its last window is over.
 """
@@ -16,6 +17,7 @@ A window is over when the watermark has reached its end, and a pane when its las
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,20 +43,20 @@ class Windows:
             raise WindowError("the size and the slide of a window must be longer than zero.")
         if self.slide_us > self.size_us:
             raise WindowError(
-                f"the slide, {_text(self.slide_us)}, is longer than the window, "
-                f"{_text(self.size_us)}: rows in between would be in no window. Make the slide at "
-                "most as long as the window."
+                f"the slide, {in_words(self.slide_us)}, is longer than the window, "
+                f"{in_words(self.size_us)}: rows in between would be in no window. Make the slide "
+                "at most as long as the window."
             )
         if abs(self.offset_us) >= self.slide_us:
             raise WindowError(
-                f"the offset, {_text(self.offset_us)}, is not shorter than the slide, "
-                f"{_text(self.slide_us)}. Windows begin every slide, so a shorter offset says the "
-                "same."
+                f"the offset, {in_words(self.offset_us)}, is not shorter than the slide, "
+                f"{in_words(self.slide_us)}. Windows begin every slide, so a shorter offset says "
+                "the same."
             )
         if self.size_us // self.pane_us > MOST_PANES:
             raise WindowError(
-                f"a window of {_text(self.size_us)} every {_text(self.slide_us)} is made of "
-                f"{self.size_us // self.pane_us:,} panes of {_text(self.pane_us)}; at most "
+                f"a window of {in_words(self.size_us)} every {in_words(self.slide_us)} is made of "
+                f"{self.size_us // self.pane_us:,} panes of {in_words(self.pane_us)}; at most "
                 f"{MOST_PANES:,} are allowed. Choose a longer slide that divides the size."
             )
 
@@ -87,6 +89,11 @@ class Windows:
         since = (time_us - self.offset_us - self.size_us) % self.slide_us
         return time_us - since + self.slide_us
 
+    def end_once(self, after_us: int, until_us: int) -> bool:
+        """Whether windows end at exactly one time after a time, and not after another."""
+        end = self.end_after(after_us)
+        return end <= until_us < end + self.slide_us
+
     def over_before(self, watermark_us: int) -> int:
         """Panes that begin before this time are over: all of their windows have ended."""
         return self.end_after(watermark_us) - self.size_us
@@ -105,6 +112,10 @@ class Windows:
         which, number = counted(np.maximum((last - first) // self.slide_us + 1, 0))
         return which, first[which] + number * self.slide_us
 
+    def of_lengths(self, sizes: Sequence[int]) -> tuple[Windows, ...]:
+        """Windows of other sizes that begin at the same times."""
+        return tuple(Windows(size, self.slide_us, self.offset_us) for size in sizes)
+
     def to_json(self) -> dict[str, int]:
         return {"size": self.size_us, "slide": self.slide_us, "offset": self.offset_us}
 
@@ -113,9 +124,27 @@ class Windows:
         return Windows(data["size"], data["slide"], data["offset"])
 
     def __str__(self) -> str:
-        slide = f" every {_text(self.slide_us)}" if self.overlap else ""
-        offset = f" from {_text(self.offset_us)}" if self.offset_us else ""
-        return f"{_text(self.size_us)}{slide}{offset}"
+        slide = f" every {in_words(self.slide_us)}" if self.overlap else ""
+        offset = f" from {in_words(self.offset_us)}" if self.offset_us else ""
+        return f"{in_words(self.size_us)}{slide}{offset}"
+
+
+def tiles_of(sizes: Sequence[int], slide_us: int, offset_us: int = 0) -> tuple[Windows, ...]:
+    """Windows of several lengths that share panes, the shortest first."""
+    if not sizes:
+        raise WindowError("windows() needs at least one length, such as ['5 minutes', '1 hour'].")
+    twice = [size for i, size in enumerate(sizes) if size in sizes[:i]]
+    if twice:
+        raise WindowError(f"windows() has the length {in_words(twice[0])} twice. Give each once.")
+    tiles = tuple(Windows(size, slide_us, offset_us) for size in sorted(sizes))
+    for windows in tiles:
+        if windows.size_us % slide_us:
+            raise WindowError(
+                f"the length {in_words(windows.size_us)} is not a multiple of the slide, "
+                f"{in_words(slide_us)}. Windows of several lengths share panes as long as the "
+                "slide: choose a slide that divides all of them."
+            )
+    return tiles
 
 
 def counted(counts: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -129,7 +158,7 @@ _UNITS = [("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_00
 _UNITS += [("second", 1_000_000), ("millisecond", 1_000), ("microsecond", 1)]
 
 
-def _text(us: int) -> str:
+def in_words(us: int) -> str:
     """A duration in words."""
     for unit, length in _UNITS:
         if us % length == 0 and us:

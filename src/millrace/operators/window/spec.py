@@ -23,14 +23,23 @@ class WindowDefinition:
     windows: Windows
     aggregates: tuple[AggregateSpec, ...]
     emission: Emission
+    lengths: tuple[int, ...] = ()
+    """The sizes of all windows if there are several, in order. `windows` are then the longest."""
+
+    @property
+    def each(self) -> tuple[Windows, ...]:
+        """The windows of each length."""
+        return self.windows.of_lengths(self.lengths) if self.lengths else (self.windows,)
 
     def to_json(self) -> dict[str, Any]:
+        tiles = {"lengths": list(self.lengths)} if self.lengths else {}
         return {
             "kind": KIND,
             "keys": [key.to_json() for key in self.keys],
             "aggregates": [aggregate.to_json() for aggregate in self.aggregates],
             "window": self.windows.to_json(),
             "emit": {"mode": self.emission.mode, "period": self.emission.period_us},
+            **tiles,
         }
 
     @staticmethod
@@ -40,6 +49,7 @@ class WindowDefinition:
             Windows.from_json(data["window"]),
             tuple(AggregateSpec.from_json(aggregate) for aggregate in data["aggregates"]),
             Emission(data["emit"]["mode"], data["emit"]["period"]),
+            tuple(data.get("lengths", ())),
         )
 
 

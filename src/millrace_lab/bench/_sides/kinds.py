@@ -61,6 +61,14 @@ def make_engine(kind: str, workdir: Path, memory: str) -> Servant:
         from millrace_lab.bench._sides.placed import PlacedEngine
 
         return PlacedEngine(workdir, memory, hints=kind == "placed")
+    if kind == "operators-millrace":
+        from millrace_lab.bench._sides.operators import MillraceCases
+
+        return MillraceCases(kind, workdir, memory)
+    if kind == "operators-spark":
+        from millrace_lab.bench._sides.operators import SparkCases
+
+        return SparkCases(workdir, memory)
     if kind in BY_NAME:
         from millrace_lab.bench._sides.totals import make_side
 

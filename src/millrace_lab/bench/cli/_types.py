@@ -66,6 +66,17 @@ class Strategies(Names):
         return STRATEGIES
 
 
+class Cases(Names):
+    """Names such as tumbling,hopping."""
+
+    name = "cases"
+
+    def known(self) -> Iterable[str]:
+        from millrace_lab.bench._foreign.engines.cases import BY_NAME
+
+        return BY_NAME
+
+
 class Sides(Names):
     """Names such as spark-rocksdb,flink-sql-heap."""
 

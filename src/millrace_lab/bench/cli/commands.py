@@ -11,7 +11,7 @@ import click
 
 from millrace_lab.bench._contract import BenchmarkError
 from millrace_lab.bench.cli._running import BENCHMARKS, benchmark, execute, module, quick_option
-from millrace_lab.bench.cli._types import Sides, Size, Sizes, Strategies
+from millrace_lab.bench.cli._types import Cases, Sides, Size, Sizes, Strategies
 
 
 @click.group()
@@ -391,6 +391,58 @@ def peers_command(
 
     return peers.Options(
         sides=sides or NAMES, keys=keys, rows=rows, windows=windows, environments=environments
+    )
+
+
+@benchmark(
+    bench,
+    "operators",
+    click.option("--quick", is_flag=True, help="Smaller sizes: some minutes."),
+)
+@click.option(
+    "--cases", type=Cases(), default=None, help="Which operators, by name.  [default: all]"
+)
+@click.option("--keys", type=Sizes(), default="100k,1m", show_default=True, help="Sizes of state.")
+@click.option("--rows", type=Size(), default="1m", show_default=True, help="Rows per epoch.")
+@click.option(
+    "--epochs", type=click.IntRange(min=1), default=5, show_default=True, help="Timed per side."
+)
+@click.option("--peers/--no-peers", default=True, help="Also run the others.  [default: on]")
+@click.option(
+    "--environments",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=".peers",
+    show_default=True,
+    help="Where `make peers` has put Flink's environment.",
+)
+def operators_command(
+    cases: tuple[str, ...] | None,
+    keys: tuple[int, ...],
+    rows: int,
+    epochs: int,
+    peers: bool,
+    environments: Path,
+) -> Any:
+    """Windows over event time beside Spark's own on RocksDB and Flink SQL on heap and RocksDB.
+
+    Rows per second, CPU seconds, memory and bytes written. Then epochs beside millions of open
+    windows, an epoch that ends a million, and look-ups of windows of three lengths over HTTP.
+
+    \b
+    Examples:
+      millrace bench operators --quick
+      millrace bench operators --json operators.json
+      millrace bench operators --cases tumbling --keys 100k --no-peers
+    """
+    from millrace_lab.bench import operators
+
+    return operators.Options(
+        cases=cases or operators.Options.cases,
+        keys=keys,
+        rows=rows,
+        epochs=epochs,
+        peers=peers,
+        environments=environments,
     )
 
 

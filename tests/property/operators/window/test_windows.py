@@ -4,36 +4,32 @@ rows of every open window.
 
 from __future__ import annotations
 
-import datetime as dt
-import math
-import statistics
-from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.operators.window.strategies import EMISSIONS, EPOCH, SECOND, START
 from tests.unit.operators.window.driving import (
     FUNCTIONS,
     Oracle,
     Windowed,
-    fingerprint_of,
     make_operator,
+    micros,
     partial_table,
+    prints_of,
+    same,
+    shown,
 )
 
 from millrace import clock
 from millrace.log.segment import encoding
-from millrace.operators.window.emission import EARLY, FINAL, UPDATE, Emission
+from millrace.operators.window.emission import FINAL, UPDATE, Emission
 from millrace.operators.window.panes import Windows
 from millrace.reading.reader import open_location
 from millrace.reading.tables import main_table
 from millrace.state import merging
-
-SECOND = 1_000_000
-START = 1_000 * SECOND
 
 WINDOWS = st.sampled_from(
     [
@@ -44,42 +40,6 @@ WINDOWS = st.sampled_from(
         Windows(7 * SECOND, 3 * SECOND, SECOND),
     ]
 )
-EMISSIONS = st.sampled_from([Emission(FINAL), Emission(UPDATE), Emission(EARLY, 5 * SECOND)])
-# Whole seconds, so that bounds are met.
-TIMES = st.none() | st.integers(0, 25).map(lambda seconds: START + seconds * SECOND)
-ROW = st.tuples(
-    st.none() | st.sampled_from(["a", "b", "c", ""]), TIMES, st.none() | st.integers(-99, 99)
-)
-PARTITION = st.lists(ROW, max_size=10)
-EPOCH = st.tuples(
-    st.lists(PARTITION, max_size=2),
-    # The watermark's step, which often ends at the end of a window.
-    st.sampled_from([0, 1, 2, 5, 10, 10, 17]).map(lambda seconds: seconds * SECOND),
-    st.integers(0, 4).map(lambda seconds: seconds * SECOND),  # The clock's.
-)
-
-
-def shown(values: list[Any]) -> list[Any]:
-    known = [v for v in values if v is not None]
-    return [
-        len(known),
-        sum(known) if known else None,
-        max(known, default=None),
-        statistics.fmean(known) if known else None,
-        statistics.variance(known) if len(known) > 1 else None,
-        known[0] if known else None,
-        values[-1],
-    ]
-
-
-def micros(time: dt.datetime) -> int:
-    return (time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
-
-
-def same(got: Any, expected: Any) -> bool:
-    if isinstance(expected, float):
-        return isinstance(got, float) and math.isclose(got, expected, abs_tol=1e-9)
-    return bool(got == expected)
 
 
 @given(
@@ -175,8 +135,3 @@ def check_readers(driven: Windowed, oracle: Oracle) -> None:
     for i, window in enumerate(left):
         assert columns[0][i].as_py() == window[0]
         assert all(map(same, (c[i].as_py() for c in columns[1:]), left[window]))
-
-
-def prints_of(keys: Sequence[pa.Array]) -> tuple[Any, Any]:
-    prints = np.asarray([fingerprint_of(key) for key in keys[0].to_pylist()], np.uint64)
-    return prints[:, 0].copy(), prints[:, 1].copy()

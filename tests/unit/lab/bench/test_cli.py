@@ -19,6 +19,7 @@ from millrace_lab.bench import (
     growth,
     latency,
     limits,
+    operators,
     peers,
     placement,
     python,
@@ -47,6 +48,7 @@ COMMANDS = {
     "endurance": endurance,
     "latency": latency,
     "peers": peers,
+    "operators": operators,
 }
 
 

@@ -6,7 +6,10 @@ pane and input partition, is done here in Python.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
+import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,18 +49,25 @@ FUNCTIONS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def make_operator(windows: Windows, emission: Emission) -> WindowOperator:
+def make_operator(
+    windows: Windows, emission: Emission, lengths: tuple[int, ...] = ()
+) -> WindowOperator:
     aggregates = tuple(
         AggregateSpec(f"{function}_v", function, "v", T.LongType(), tuple(options.items()))
         for function, options in FUNCTIONS
     )
-    definition = WindowDefinition((KEY,), windows, aggregates, emission)
+    definition = WindowDefinition((KEY,), windows, aggregates, emission, lengths)
     return WindowOperator(NAME, definition, [KEY, Column("v", T.LongType())])
 
 
 def fingerprint_of(key: str | None) -> tuple[int, int]:
     digest = hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
     return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big")
+
+
+def prints_of(keys: Sequence[pa.Array]) -> tuple[Any, Any]:
+    prints = np.asarray([fingerprint_of(key) for key in keys[0].to_pylist()], np.uint64)
+    return prints[:, 0].copy(), prints[:, 1].copy()
 
 
 def partial_table(operator: WindowOperator, partitions: Sequence[Sequence[Row]]) -> pa.Table:
@@ -166,3 +176,26 @@ class Oracle:
         self.due = {p: at for p, at in self.due.items() if p in self.rows}
         self.late_us = watermark_us
         return found
+
+
+def shown(values: list[Any]) -> list[Any]:
+    known = [v for v in values if v is not None]
+    return [
+        len(known),
+        sum(known) if known else None,
+        max(known, default=None),
+        statistics.fmean(known) if known else None,
+        statistics.variance(known) if len(known) > 1 else None,
+        known[0] if known else None,
+        values[-1],
+    ]
+
+
+def micros(time: dt.datetime) -> int:
+    return (time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+
+
+def same(got: Any, expected: Any) -> bool:
+    if isinstance(expected, float):
+        return isinstance(got, float) and math.isclose(got, expected, abs_tol=1e-9)
+    return bool(got == expected)

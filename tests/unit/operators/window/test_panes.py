@@ -10,7 +10,7 @@ from millrace.ids import OperatorName
 from millrace.operators.registry import check_change
 from millrace.operators.spec_check import check_spec
 from millrace.operators.window.addresses import at_times
-from millrace.operators.window.panes import Windows
+from millrace.operators.window.panes import Windows, tiles_of
 from millrace.state.owners import ENTRY_MASK
 
 KINDS = [Windows(10, 10), Windows(10, 10, 3), Windows(10, 2), Windows(10, 4, -1), Windows(7, 3, 2)]
@@ -39,6 +39,13 @@ def test_panes_and_ends(windows: Windows) -> None:
             _, found = windows.ends(np.asarray([pane]), watermark, watermark + 5)
             assert found.tolist() == [end for end in ends if watermark < end <= watermark + 5]
             assert set(which.tolist()) <= {0}
+            every = range(watermark + 1, watermark + 6)
+            at = [
+                t
+                for t in every
+                if (t - windows.offset_us - windows.size_us) % windows.slide_us == 0
+            ]
+            assert windows.end_once(watermark, watermark + 5) == (len(at) == 1)
 
 
 def test_windows_in_words() -> None:
@@ -52,6 +59,36 @@ def test_windows_in_words() -> None:
 def test_windows_that_cannot_be(given: tuple[int, ...]) -> None:
     with pytest.raises(WindowError):
         Windows(*given)
+
+
+def test_windows_of_several_lengths_share_panes() -> None:
+    tiles = tiles_of([30, 10, 20], 10, 3)
+    assert tiles == (Windows(10, 10, 3), Windows(20, 10, 3), Windows(30, 10, 3))
+    assert {windows.pane_us for windows in tiles} == {10}
+    assert {windows.pane_of(57) for windows in tiles} == {53}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "slide", "message"),
+    [
+        ([], 10, "at least one length"),
+        ([20, 10, 20], 10, "20 microseconds twice"),
+        ([5, 20], 10, "slide, 10 microseconds, is longer than the window, 5"),
+        ([10, 25], 10, "25 microseconds is not a multiple of the slide, 10 microseconds"),
+    ],
+)
+def test_lengths_that_do_not_go_together(sizes: list[int], slide: int, message: str) -> None:
+    with pytest.raises(WindowError, match=message):
+        tiles_of(sizes, slide)
+
+
+def test_lengths_shorter_than_the_longest_may_come_and_go() -> None:
+    window = {"size": 40, "slide": 10, "offset": 0}
+    keys = [{"name": "k", "type": "string"}]
+    for lengths in ([40], [10, 40], [10, 20, 30, 40]):
+        changed = spec(keys=keys, window=window, lengths=lengths)
+        check_spec(changed)
+        check_change(OperatorName("w"), spec(keys=keys, window=window, lengths=[20, 40]), changed)
 
 
 def test_rows_of_a_key_stay_together_and_tell_their_key() -> None:
@@ -80,6 +117,9 @@ def test_the_windows_of_a_location_stay() -> None:
     check_change(name, spec(), spec(emit={"mode": "update", "period": 0}))
     with pytest.raises(SchemaChangedError, match="were 10 microseconds and are now 20"):
         check_change(name, spec(), spec(window={"size": 20, "slide": 20, "offset": 0}))
+    tiles = spec(lengths=[10])
+    with pytest.raises(SchemaChangedError, match="were several lengths up to 10 microseconds and"):
+        check_change(name, tiles, spec())
     with pytest.raises(SchemaChangedError, match="was 'window' and is now 'aggregate'"):
         check_change(name, spec(), spec(kind="aggregate"))
 
@@ -96,6 +136,12 @@ def test_the_windows_of_a_location_stay() -> None:
         {"emit": {"mode": "sometimes", "period": 0}},
         {"emit": {"mode": "early", "period": 0}},
         {"emit": {"mode": "final"}},
+        {"lengths": []},
+        {"lengths": [20]},
+        {"lengths": ["10"]},
+        {"window": {"size": 20, "slide": 10, "offset": 0}, "lengths": [20, 10]},
+        {"window": {"size": 20, "slide": 10, "offset": 0}, "lengths": [15, 20]},
+        {"window": {"size": 20, "slide": 10, "offset": 0}, "lengths": [5, 20]},
     ],
 )
 def test_a_spec_that_cannot_be_is_malformed(changed: dict[str, object]) -> None:

@@ -15,6 +15,10 @@ def make_side(name: str, workdir: Path) -> Any:
         from .flink import FlinkSide
 
         return FlinkSide(name, workdir)
+    if name.startswith("flink-operators"):
+        from .flink_cases import FlinkCases
+
+        return FlinkCases(name, workdir)
     if name == "bytewax":
         from .bytewax import BytewaxSide
 

@@ -105,23 +105,30 @@ class FlinkSide:
             "WITH ('connector' = 'blackhole')"
         )
         client = table.execute_insert("dropped").get_job_client()
+        # The sequence is read from two places, and the keys are made in one of them.
+        rows = PARALLELISM * keys if fill else 0
+        return self._measured(client, fill=rows, warm_s=warm_s, windows=windows, window_s=window_s)
+
+    def _measured(
+        self, client: Any, *, fill: int, warm_s: float, windows: int, window_s: float
+    ) -> dict[str, Any]:
+        """Windows of a job, which is then cancelled."""
         job = client.get_job_id()
         try:
+            count = self._counter(str(job))
             found = measure(
-                self._counter(str(job)),
-                lambda: (
-                    self._get(f"/jobs/{job}")["state"] in ("INITIALIZING", "CREATED", "RUNNING")
-                ),
-                # The sequence is read from two places, and the keys are made in one of them.
-                fill=PARALLELISM * keys if fill else 0,
+                count,
+                lambda: self._get(f"/jobs/{job}")["state"] in ALIVE,
+                fill=fill,
                 warm_s=warm_s,
                 windows=windows,
                 window_s=window_s,
             )
+            _, taken = count()
             checkpoints = self._get(f"/jobs/{job}/checkpoints")["counts"]["completed"]
         finally:
             client.cancel().result()
-        return {"windows": found, "checkpoints": checkpoints}
+        return {"windows": found, "checkpoints": checkpoints, "taken": taken}
 
     def close(self) -> None:
         """The JVM ends with this process."""

@@ -1,0 +1,88 @@
+"""`bench operators` without its engines: the rows, what must come out, and which case is where."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections import defaultdict
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from millrace_lab.bench._foreign.engines import cases, job
+from millrace_lab.bench._operator_tiles import TileOptions
+from millrace_lab.bench._sides.operators import MILLRACE, SPARK, whole_numbers
+from millrace_lab.bench.operators import Options, expected, ordered
+
+ROWS, KEYS, MINUTES = 600, 40, 4
+
+
+def ms_of(v: int, rows: int = ROWS) -> int:
+    return cases.BASE_MS - v * 7919 % cases.JITTER_MS + v * cases.MINUTE_MS // rows
+
+
+def test_rows_are_the_same_in_sql_and_in_python() -> None:
+    columns = ", ".join(f"{sql} AS {name}" for name, sql in cases.columns_sql(ROWS, KEYS).items())
+    far = [0, 1, 599, 600, 2_399, 10**9]
+    found = duckdb.sql(f"SELECT {columns} FROM (SELECT UNNEST({far}) AS v)").fetchall()
+    assert found == [(v, job.key_of(v, KEYS), job.amount_of(v), ms_of(v)) for v in far]
+
+
+def test_no_row_is_late() -> None:
+    newest = 0
+    for v in range(MINUTES * ROWS):
+        newest = max(newest, ms_of(v))
+        assert ms_of(v) > newest - cases.DELAY_S * 1000
+
+
+def test_what_windows_must_emit() -> None:
+    for name, size, slide in (("tumbling", 1, 1), ("hopping", 10, 1)):
+        totals: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+        for v in range(MINUTES * ROWS):
+            last = ms_of(v) // cases.MINUTE_MS
+            for minute in range(last - size + 1, last + 1, slide):
+                window = minute * cases.MINUTE_MS, (minute + size) * cases.MINUTE_MS
+                totals[job.key_of(v, KEYS), *window].append(job.amount_of(v))
+        wanted = sorted(
+            (*window, len(amounts), sum(amounts))
+            for window, amounts in totals.items()
+            if window[2] <= cases.limit_ms(MINUTES)
+        )
+        found = expected(cases.BY_NAME[name], KEYS, ROWS, MINUTES)
+        assert [tuple(row) for row in found.tolist()] == wanted
+        assert len(wanted) > KEYS
+        shuffled = np.random.default_rng(1).permutation(found)
+        assert np.array_equal(ordered(cases.BY_NAME[name], shuffled, MINUTES), found)
+
+
+def test_every_case_is_on_every_side() -> None:
+    names = [case.name for case in cases.CASES]
+    assert set(names) == MILLRACE.keys() == SPARK.keys() == set(Options().cases)
+    for case in cases.CASES:
+        assert case.final in case.columns
+        assert re.search(r"\bevents\b", case.flink)
+
+
+def test_output_becomes_whole_numbers() -> None:
+    at = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+    window = {"start": at, "end": at + dt.timedelta(minutes=1)}
+    table = pa.Table.from_pylist(
+        [{"k": 7, "window": window, "n": 2}],
+        pa.schema(
+            [
+                ("k", pa.int64()),
+                ("window", pa.struct([(s, pa.timestamp("us", "UTC")) for s in window])),
+                ("n", pa.int32()),
+            ]
+        ),
+    )
+    start = round(at.timestamp() * 1000)
+    assert whole_numbers(table).tolist() == [[7, start, start + 60_000, 2]]
+
+
+def test_a_quick_run_is_smaller() -> None:
+    quick = Options().quick()
+    assert quick.rows < Options().rows
+    assert quick.tiles.keys < TileOptions().keys
+    assert Options(keys=(7,)).quick().keys == (7,)
