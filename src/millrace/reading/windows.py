@@ -91,7 +91,7 @@ class WindowTable(StateTable):
         from millrace.operators.window.addresses import at_times
 
         *key, start = keys
-        starts, known = _micros(start)
+        starts, known = micros(start)
         hi, lo = self.fingerprints(key)
         known &= (starts - self._windows.offset_us) % self._windows.slide_us == 0
         replica = followed(self, MAIN, (hi, lo))
@@ -118,7 +118,7 @@ class WindowTable(StateTable):
         known: BoolArray,
     ) -> Int64Array:
         """Where each window that was asked for is among those found; -1 if it is not."""
-        found, _ = _micros(shown.column(WINDOW).field("start"))
+        found, _ = micros(shown.column(WINDOW).field("start"))
         there = {
             window: row
             for row, window in enumerate(
@@ -221,7 +221,7 @@ def _pane_rows(rows: pa.RecordBatch, keys: list[str], states: list[str]) -> Pane
     )
 
 
-def _micros(times: pa.Array) -> tuple[Int64Array, BoolArray]:
+def micros(times: pa.Array) -> tuple[Int64Array, BoolArray]:
     """Times in microseconds, and which of them there are."""
     numbers = times.cast(WINDOW_TYPE[0].type).cast(pa.int64())
     valid: BoolArray = numbers.is_valid().to_numpy(zero_copy_only=False)

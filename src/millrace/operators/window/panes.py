@@ -41,21 +41,22 @@ class Windows:
             raise WindowError("the size and the slide of a window must be longer than zero.")
         if self.slide_us > self.size_us:
             raise WindowError(
-                f"the slide, {_text(self.slide_us)}, is longer than the window, "
-                f"{_text(self.size_us)}: rows in between would be in no window. Make the slide at "
-                "most as long as the window."
+                f"the slide, {duration_text(self.slide_us)}, is longer than the window, "
+                f"{duration_text(self.size_us)}: rows in between would be in no window. Make the "
+                "slide at most as long as the window."
             )
         if abs(self.offset_us) >= self.slide_us:
             raise WindowError(
-                f"the offset, {_text(self.offset_us)}, is not shorter than the slide, "
-                f"{_text(self.slide_us)}. Windows begin every slide, so a shorter offset says the "
-                "same."
+                f"the offset, {duration_text(self.offset_us)}, is not shorter than the slide, "
+                f"{duration_text(self.slide_us)}. Windows begin every slide, so a shorter offset "
+                "says the same."
             )
         if self.size_us // self.pane_us > MOST_PANES:
             raise WindowError(
-                f"a window of {_text(self.size_us)} every {_text(self.slide_us)} is made of "
-                f"{self.size_us // self.pane_us:,} panes of {_text(self.pane_us)}; at most "
-                f"{MOST_PANES:,} are allowed. Choose a longer slide that divides the size."
+                f"a window of {duration_text(self.size_us)} every {duration_text(self.slide_us)} "
+                f"is made of {self.size_us // self.pane_us:,} panes of "
+                f"{duration_text(self.pane_us)}; at most {MOST_PANES:,} are allowed. Choose a "
+                "longer slide that divides the size."
             )
 
     @property
@@ -113,9 +114,9 @@ class Windows:
         return Windows(data["size"], data["slide"], data["offset"])
 
     def __str__(self) -> str:
-        slide = f" every {_text(self.slide_us)}" if self.overlap else ""
-        offset = f" from {_text(self.offset_us)}" if self.offset_us else ""
-        return f"{_text(self.size_us)}{slide}{offset}"
+        slide = f" every {duration_text(self.slide_us)}" if self.overlap else ""
+        offset = f" from {duration_text(self.offset_us)}" if self.offset_us else ""
+        return f"{duration_text(self.size_us)}{slide}{offset}"
 
 
 def counted(counts: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -129,7 +130,7 @@ _UNITS = [("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_00
 _UNITS += [("second", 1_000_000), ("millisecond", 1_000), ("microsecond", 1)]
 
 
-def _text(us: int) -> str:
+def duration_text(us: int) -> str:
     """A duration in words."""
     for unit, length in _UNITS:
         if us % length == 0 and us:
