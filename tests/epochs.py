@@ -156,7 +156,7 @@ class TimedEpochs(Epochs):
             for name, count in report.counters.items():
                 self.counters[name] = self.counters.get(name, 0) + count
             reports.append(report)
-        self.commit(reports, times)
+        self.commit(reports, times, time_ms=times.processing_us // 1000)
         return emitted
 
     def rows_of(self, table: str = "") -> int:

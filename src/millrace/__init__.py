@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from millrace import testing
     from millrace.api.query import Query
     from millrace.api.spark_processors import transform_with_state, transform_with_state_in_pandas
-    from millrace.api.stream import KeyedStream, Stream, WindowedStream, stream
+    from millrace.api.stream import KeyedStream, Stream, stream
+    from millrace.api.timed import SessionStream, WindowedStream
     from millrace.api.writer import StreamWriter
     from millrace.errors import MillraceError
     from millrace.interchange.spark_checkpoint import import_spark
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         skewness,
         stddev,
         sum,
+        top,
         variance,
     )
     from millrace.operators.process.context import Context, Rows, Timer
@@ -76,7 +78,8 @@ else:
     _MODULES = {
         "api.query": "Query",
         "api.spark_processors": "transform_with_state transform_with_state_in_pandas",
-        "api.stream": "KeyedStream Stream WindowedStream stream",
+        "api.stream": "KeyedStream Stream stream",
+        "api.timed": "SessionStream WindowedStream",
         "api.writer": "StreamWriter",
         "errors": "MillraceError",
         "interchange.transfer": "export import_state",
@@ -85,7 +88,7 @@ else:
             "Aggregate approx_distinct avg bit_and bit_or bit_xor bool_and bool_or collect_list "
             "collect_set corr count count_distinct covar_pop covar_samp distinct_sketch first "
             "heavy_hitters kurtosis last max max_by mean min min_by mode quantile skewness "
-            "stddev sum variance"
+            "stddev sum top variance"
         ),
         "operators.process.context": "Context Rows Timer",
         "operators.process.declarations": (
@@ -137,6 +140,7 @@ __all__ = [
     "Reader",
     "Reducing",
     "Rows",
+    "SessionStream",
     "Set",
     "SideOutput",
     "States",
@@ -188,6 +192,7 @@ __all__ = [
     "stream",
     "sum",
     "testing",
+    "top",
     "transform_with_state",
     "transform_with_state_in_pandas",
     "variance",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column as SparkColumn
@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from millrace.errors import UnknownColumnError, UsageError
+from millrace.errors import DuplicateNameError, UnknownColumnError, UsageError
 from millrace.operators.aggregate.functions import Aggregate
 from millrace.operators.aggregate.spec import AggregateSpec
 from millrace.operators.operator import Column
@@ -69,6 +69,9 @@ def resolve_aggregates(
             column, over = resolve(df, aggregate.column, where)
             if aggregate.second is not None:
                 column, over = _pair((column, over), resolve(df, aggregate.second, where))
+            elif aggregate.others is not None:
+                others = [resolve(df, other, where) for other in aggregate.others]
+                column, over = _row([(column, over), *others], where)
         inputs.append(over)
         specs.append(
             AggregateSpec(
@@ -89,6 +92,17 @@ def _pair(
     both = F.struct(first[1].alias("first"), second[1].alias("second"))
     kind = T.StructType().add("first", first[0].type).add("second", second[0].type)
     return Column(first[0].name, kind), both
+
+
+def _row(columns: Sequence[tuple[Column, SparkColumn]], where: str) -> tuple[Column, SparkColumn]:
+    """Several inputs of one aggregate, as one struct with their names."""
+    names = [column.name for column, _ in columns]
+    for name in names:
+        if names.count(name) > 1:
+            raise DuplicateNameError(f"{where} names the column {name!r} twice.")
+    whole = F.struct(*(over.alias(column.name) for column, over in columns))
+    kind = T.StructType([T.StructField(column.name, column.type) for column, _ in columns])
+    return Column(names[0], kind), whole
 
 
 def is_ansi(df: DataFrame) -> bool:

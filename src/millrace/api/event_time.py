@@ -20,11 +20,14 @@ from millrace.operators.process.durations import duration_us
 from millrace.operators.window.emission import EARLY, FINAL, NONE, UPDATE, Emission
 from millrace.operators.window.panes import Windows, tiles_of
 from millrace.spark.exchange import event_micros
+from millrace.spark.steps import Point
 
 Duration: TypeAlias = str | dt.timedelta
 """A length of time: `"10 minutes"`, `"1 hour 30 minutes"`, or a timedelta."""
 
 _MILLISECOND = 1000
+_DELAY = "spark.watermarkDelayMs"
+"""What Spark writes into the metadata of a column that has a watermark."""
 _NO_TIME = -(2**63)
 """The time of rows that have none: before all others."""
 _CALENDAR = re.compile(r"\b(month|year|quarter)s?\b", re.IGNORECASE)
@@ -56,9 +59,11 @@ def is_window(data_type: T.DataType) -> TypeGuard[T.StructType]:
     return isinstance(data_type, T.StructType) and "end" in data_type.names
 
 
-def event_time_of(schema: T.StructType, name: str | None, dropped: str | None) -> SparkColumn:
-    """A stream's event time as an expression, in microseconds."""
-    time = checked_event_time(schema, name, dropped, "window()")
+def event_time_of(
+    schema: T.StructType, name: str | None, dropped: str | None, what: str
+) -> SparkColumn:
+    """A stream's event time as an expression, in microseconds; `what` needs it."""
+    time = checked_event_time(schema, name, dropped, what)
     return event_micros(named(time.name), time.type)
 
 
@@ -75,8 +80,8 @@ def checked_event_time(
         raise EventTimeError(
             f"{where} needs an event time, and this stream has none. Give it one with "
             "mr.stream(df, event_time='at', watermark='10 minutes'). Behind an operator there is "
-            "one if that is a window with emit='final', or a join; behind union() if both streams "
-            "have it in the same column."
+            "one if that is a window or a session with emit='final', drop_duplicates() or a join; "
+            "behind union() if both streams have it in the same column."
         )
     data_type = schema[name].dataType
     time = data_type["end"].dataType if is_window(data_type) else data_type
@@ -94,6 +99,28 @@ def newness(schema: T.StructType, name: str | None) -> SparkColumn | None:
         return None
     time = event_micros(named(name), schema[name].dataType)
     return F.coalesce(time, F.lit(_NO_TIME).cast("long"))
+
+
+def watermark_delay_us(point: Point) -> int:
+    """How late rows of a stream's sources may be; of several sources, the longest."""
+    fields = () if point.frame is None else point.frame.schema.fields
+    own = [_MILLISECOND * int((field.metadata or {}).get(_DELAY, 0)) for field in fields]
+    return max([*own, *map(watermark_delay_us, point.inputs)], default=0)
+
+
+def parse_ttl(ttl: Duration) -> int:
+    """The microseconds of `ttl=`, a whole number of milliseconds."""
+    if not isinstance(ttl, str | dt.timedelta):
+        raise UsageError(
+            f"drop_duplicates(ttl={ttl!r}): give a length such as '7 days', or None for ever."
+        )
+    try:
+        ttl_us = duration_us(ttl)
+    except UsageError as error:
+        raise UsageError(f"drop_duplicates(ttl={ttl!r}): {error}") from error
+    if ttl_us % _MILLISECOND:
+        raise UsageError(f"drop_duplicates(ttl={ttl!r}): give a whole number of milliseconds.")
+    return ttl_us
 
 
 def make_windows(size: Duration, slide: Duration | None, offset: Duration | None) -> Windows:
@@ -117,18 +144,23 @@ def make_tiles(
     return tiles_of(sizes, _length("slide", slide), offset_us)
 
 
-def _length(what: str, given: Duration) -> int:
+def parse_gap(gap: Duration) -> int:
+    """The microseconds of `session(gap)`."""
+    return _length("gap", gap, "session")
+
+
+def _length(what: str, given: Duration, of: str = "window") -> int:
     if isinstance(given, str) and _CALENDAR.search(given):
         raise WindowError(
-            f"window({what}={given!r}): months and years differ in length, so windows cannot be "
+            f"{of}({what}={given!r}): months and years differ in length, so {of}s cannot be "
             "made of them, in Spark neither. Use days or weeks."
         )
     if not isinstance(given, str | dt.timedelta):
-        raise WindowError(f"window({what}={given!r}): give a length such as '10 minutes'.")
+        raise WindowError(f"{of}({what}={given!r}): give a length such as '10 minutes'.")
     try:
         return duration_us(given)
     except UsageError as error:
-        raise WindowError(f"window({what}={given!r}): {error}") from error
+        raise WindowError(f"{of}({what}={given!r}): {error}") from error
 
 
 def _offset(given: Duration) -> int:

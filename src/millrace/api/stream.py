@@ -6,7 +6,6 @@ names are resolved against the streaming DataFrame's schema.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,19 +15,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from millrace.api.columns import data_type, is_ansi, named, resolve, resolve_aggregates
+from millrace.api.dedup import WATERMARK, dedup_step
 from millrace.api.event_time import (
     Duration,
     check_event_time,
-    event_time_of,
     is_window,
     make_tiles,
     make_windows,
     newness,
-    parse_emission,
+    parse_gap,
     with_watermark,
 )
 from millrace.api.joins import as_of_streams, join_streams, look_up_streams
 from millrace.api.names import new_name
+from millrace.api.timed import SessionStream, WindowedStream
+from millrace.api.top import TOP, exploded, ranked
 from millrace.api.writer import StreamWriter
 from millrace.ddl import parse_schema
 from millrace.errors import (
@@ -50,19 +51,11 @@ from millrace.operators.process.outputs import LATE
 from millrace.operators.process.processor import Processor
 from millrace.operators.process.shared.states import broadcasts
 from millrace.operators.process.whole_batch import BatchProcessor
-from millrace.operators.window.emission import FINAL, NONE
-from millrace.operators.window.layout import WINDOW
-from millrace.operators.window.operator import WindowOperator
-from millrace.operators.window.panes import Windows
-from millrace.operators.window.spec import WindowDefinition
-from millrace.operators.window.spec import columns as columns_of
 from millrace.spark.broadcast import BroadcastExchange, Side, make_side
 from millrace.spark.exchange import (
     AggregateExchange,
     RowExchange,
     StreamColumns,
-    WindowExchange,
-    WindowInput,
 )
 from millrace.spark.fingerprint import check_hashable
 from millrace.spark.initial import InitialExchange, InitialRows
@@ -234,18 +227,39 @@ class Stream:
 
         The name of an expression is the name of its key column: give it one with `alias`.
         """
+        return self._keyed("key_by()", columns)
+
+    def _keyed(self, what: str, columns: tuple[str | SparkColumn, ...]) -> KeyedStream:
         if not columns:
-            raise UsageError("key_by() needs at least one column.")
+            raise UsageError(f"{what} needs at least one column.")
         sample = self._sample()
-        resolved = [resolve(sample, column, "key_by()") for column in columns]
+        resolved = [resolve(sample, column, what) for column in columns]
         names = [key.name for key, _ in resolved]
         for key, _ in resolved:
             check_hashable(key.name, key.type)
         if len(set(names)) < len(names):
-            raise DuplicateNameError(f"key_by({', '.join(names)}) names a column twice.")
+            raise DuplicateNameError(f"{what[:-1]}{', '.join(names)}) names a column twice.")
         keys, expressions = zip(*resolved, strict=True)
         computed = [k.name for k, c in zip(keys, columns, strict=True) if not isinstance(c, str)]
         return KeyedStream(self, keys, expressions, frozenset(computed))
+
+    def drop_duplicates(
+        self,
+        *columns: str | SparkColumn,
+        ttl: Duration | None = WATERMARK,
+        name: str | None = None,
+    ) -> Stream:
+        """Of the rows that are equal in some columns or expressions, let the first one pass.
+
+        By default keys are remembered within the watermark, as Spark's
+        `dropDuplicatesWithinWatermark` does, or for ever on a stream without event time. With
+        `ttl="7 days"` a key is remembered for seven days of processing time; with `ttl=None` for
+        ever. `name` identifies the operator's state in the location, across restarts.
+        """
+        keyed = self._keyed("drop_duplicates()", columns)
+        step = dedup_step(keyed, ttl, self._new_name("drop-duplicates", name))
+        goes_on = self._event_time or self._dropped_time
+        return self._then(step.operator.output_schema, step, event_time=goes_on)
 
     def side(self, name: str) -> Stream:
         """What the previous processor emitted to one of its side outputs, as a stream."""
@@ -268,8 +282,9 @@ class Stream:
         outputs = {"left": LATE, "right": LATE_RIGHT}
         if LATE not in operator.side_schemas:
             raise UnknownOutputError(
-                f"operator {operator.name!r} does not treat rows as late. Only windows, joins, and "
-                "processors over a stream with event_time= and watermark=, do."
+                f"operator {operator.name!r} does not treat rows as late. Windows, sessions, "
+                "drop_duplicates() within the watermark, joins, and processors over a stream with "
+                "event_time= and watermark= do."
             )
         if of not in outputs or outputs[of] not in operator.side_schemas:
             raise UnknownOutputError(
@@ -279,8 +294,9 @@ class Stream:
         return self._beside(operator, outputs[of])
 
     def _operator(self, what: str) -> Operator:
-        if isinstance(self._point.step, OperatorStep):
-            return self._point.step.operator
+        step = self._operator_point.step
+        if isinstance(step, OperatorStep):
+            return step.operator
         raise UnknownOutputError(
             f"{what} asks an operator for another of its outputs: call it on what process() "
             "or aggregate() returned, before a transform()."
@@ -288,7 +304,14 @@ class Stream:
 
     def _beside(self, operator: Operator, output: str) -> Stream:
         schema = operator.side_schemas[output]
-        return Stream(self._spark, self._point.output(output), schema)
+        return Stream(self._spark, self._operator_point.output(output), schema)
+
+    @property
+    def _operator_point(self) -> Point:
+        """The point behind the last operator, if nothing of the program's own follows it."""
+        step = self._point.step
+        is_own = isinstance(step, TransformStep) and step.is_own
+        return self._point.inputs[0] if is_own else self._point
 
     def _sample(self) -> DataFrame:
         """A frame with this point's schema, to resolve expressions against."""
@@ -350,6 +373,14 @@ class KeyedStream:
         tiles = make_tiles(lengths, slide, offset)
         return WindowedStream(self, tiles[-1], tuple(windows.size_us for windows in tiles))
 
+    def session(self, gap: Duration) -> SessionStream:
+        """Divide each key's rows into sessions, as Spark's `F.session_window` does.
+
+        A session goes on while rows come that are not more than `gap` apart, such as
+        `"30 minutes"`, and ends that long after its last row.
+        """
+        return SessionStream(self, parse_gap(gap))
+
     def aggregate(self, *, name: str | None = None, **aggregates: Aggregate) -> Stream:
         """Keep aggregates per key; emits, per epoch, the keys that changed with their new values.
 
@@ -363,6 +394,17 @@ class KeyedStream:
         operator = AggregateOperator(name, self._keys, specs, ansi=is_ansi(sample))
         exchange = AggregateExchange(operator, self._columns, inputs)
         return self._upstream._then(operator.output_schema, OperatorStep(operator, exchange))
+
+    def top(
+        self, k: int, by: str | SparkColumn, *columns: str | SparkColumn, name: str | None = None
+    ) -> Stream:
+        """Keep the `k` rows of each key with the largest `by`; a row each, with its `rank` from 1.
+
+        A row has the key, `rank`, `by` and `columns`; without `columns`, all columns of the stream.
+        Emits, per epoch, all rows of the keys whose rows or ranks changed.
+        """
+        best, names = ranked(self, k, by, columns)
+        return exploded(self.aggregate(name=name, **{TOP: best}), names)
 
     def latest(self, *, name: str | None = None) -> Stream:
         """The newest row per key; emits, per epoch, those that changed.
@@ -435,56 +477,6 @@ class KeyedStream:
         exchange = BroadcastExchange(stream, sides) if sides else RowExchange(stream)
         step = OperatorStep(operator, exchange, operator.code(), first, sides=sides)
         return self._upstream._then(schema, step)
-
-
-class WindowedStream:
-    """Rows grouped by a key and by windows of event time."""
-
-    def __init__(self, keyed: KeyedStream, windows: Windows, lengths: tuple[int, ...] = ()) -> None:
-        """`lengths` are the sizes of all windows if there are several; `windows` the longest."""
-        self._keyed = keyed
-        self._windows = windows
-        self._lengths = lengths
-        upstream = keyed._upstream
-        self._event_us = event_time_of(
-            upstream._schema, upstream._event_time, upstream._dropped_time
-        )
-
-    def aggregate(
-        self, *, name: str | None = None, emit: str | None = None, **aggregates: Aggregate
-    ) -> Stream:
-        """Keep aggregates per key and window; a window has the columns `start` and `end`.
-
-        `emit` says when: `"final"`, the default of `window()`, each window once, when the watermark
-        has passed its end; `"update"`, in each epoch the windows that changed in it;
-        `"early=10 seconds"`, every ten seconds the windows that changed since then, and each once
-        more when it is final. The column `is_final` then tells which is which. `"none"`, the
-        default of `windows()`, emits nothing: the state is there to be read.
-        """
-        keyed, upstream = self._keyed, self._keyed._upstream
-        operator_name = upstream._new_name("window", name)
-        sample = upstream._sample()
-        specs, inputs = resolve_aggregates(sample, aggregates)
-        definition = WindowDefinition(
-            keyed._keys,
-            self._windows,
-            tuple(specs),
-            parse_emission(emit or (NONE if self._lengths else FINAL)),
-            self._lengths,
-        )
-        fields = columns_of(upstream._schema.fields)
-        operator = WindowOperator(operator_name, definition, fields, ansi=is_ansi(sample))
-        columns = [named(f.name).alias(f.name) for f in fields]
-        stream = WindowInput(keyed._columns, self._event_us, inputs, columns)
-        step = OperatorStep(
-            operator,
-            WindowExchange(operator, stream),
-            operator.code(),
-            late=functools.partial(WindowExchange, operator, stream),
-        )
-        # An early result is followed by others of the same window, so it has no event time.
-        goes_on = WINDOW if operator.emission.is_final else None
-        return upstream._then(operator.output_schema, step, event_time=goes_on)
 
 
 def _sides(

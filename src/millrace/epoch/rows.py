@@ -33,6 +33,9 @@ COUNT = "_count"
 LATE = "_late"
 """A late row as a struct of the stream's columns; NULL in rows that are in time."""
 
+FIRST, LAST = "_first", "_last"
+"""The first and last event time of what a row stands for, in microseconds."""
+
 IS_RIGHT = "_right"
 """Whether a row comes from the right stream of a join."""
 
@@ -95,8 +98,10 @@ def decode(table: pa.Table) -> Input:
         table.column(PANE) if PANE in names else None,
         table.column(COUNT) if COUNT in names else None,
         table.column(LATE) if LATE in names else None,
-        table.column(IS_RIGHT) if IS_RIGHT in names else None,
-        numbered(right),
+        first_us=table.column(FIRST) if FIRST in names else None,
+        last_us=table.column(LAST) if LAST in names else None,
+        is_right=table.column(IS_RIGHT) if IS_RIGHT in names else None,
+        right=numbered(right),
     )
 
 
@@ -120,6 +125,7 @@ def encode(rows: Input) -> pa.Table:
     if rows.is_initial is not None:
         columns[IS_INITIAL] = rows.is_initial
     given = {PANE: rows.pane, COUNT: rows.count, LATE: rows.late, IS_RIGHT: rows.is_right}
+    given |= {FIRST: rows.first_us, LAST: rows.last_us}
     columns |= {name: values for name, values in given.items() if values is not None}
     return pa.table(columns)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace import types
 from millrace.arrays import BoolArray, Float64Array, Int64Array, UInt64Array
 
 
@@ -60,6 +63,13 @@ def replaced(array: pa.Array, where: BoolArray | Int64Array, by: pa.Array) -> pa
     source = np.arange(len(array))
     source[where] = len(array) + np.arange(len(by))
     return pa.concat_arrays([array, by]).take(pa.array(source))
+
+
+def whole_numbers(column: Any) -> tuple[Int64Array, BoolArray]:
+    """Whole numbers of an array in one piece or in chunks, 0 for NULL; and which are not NULL."""
+    array = types.conform(column, pa.int64())
+    valid = validity(array)
+    return (array.fill_null(0) if array.null_count else array).to_numpy(), valid
 
 
 def flags(values: BoolArray) -> pa.Array:

@@ -42,10 +42,14 @@ class Input:
     pane: Values | None = None
     """For windows: the start of each row's pane in microseconds, NULL without event time."""
     count: Values | None = None
-    """For windows: how many rows of the stream each row stands for."""
+    """For windows and sessions: how many rows of the stream each row stands for."""
     late: Values | None = None
-    """For windows whose late rows are read: such a row as a struct of the stream's columns, NULL in
-    rows that are in time."""
+    """For windows and sessions whose late rows are read: such a row as a struct of the stream's
+    columns, NULL in rows that are in time."""
+
+    first_us: Values | None = None
+    last_us: Values | None = None
+    """For sessions: the first and last event time of what each row stands for, NULL without."""
 
     is_right: Values | None = None
     """For joins: whether each row comes from the right stream."""

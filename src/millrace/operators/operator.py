@@ -52,7 +52,10 @@ class Column:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """A table: its columns, and whether its rows belong to a row of the main table."""
+    """A table: its columns, and whether its rows belong to a key.
+
+    Such a row is found by its owner's fingerprint, together with all others of that owner.
+    """
 
     schema: pa.Schema
     owned: bool = False
@@ -176,6 +179,8 @@ class Operator(Protocol):
 def runs_every_epoch(operator: Operator) -> bool:
     """Whether every shard of an operator runs in every epoch there is, with rows or without.
 
-    That does not ask for epochs: only `runs_without_rows` does.
+    That does not ask for epochs: only `runs_without_rows` does. Where rows go by themselves, every
+    shard counts those that go in an epoch.
     """
-    return operator.runs_without_rows or any(t.per_shard for t in operator.tables.values())
+    tables = operator.tables.values()
+    return operator.runs_without_rows or any(t.per_shard or t.evicts for t in tables)

@@ -19,6 +19,9 @@ from millrace.operators.aggregate.spec import KIND as AGGREGATE
 from millrace.operators.as_of import evolution as as_of_evolution
 from millrace.operators.as_of import layout as as_of_layout
 from millrace.operators.as_of.layout import KIND as AS_OF
+from millrace.operators.dedup import evolution as dedup_evolution
+from millrace.operators.dedup import layout as dedup_layout
+from millrace.operators.dedup.layout import KIND as DEDUP
 from millrace.operators.evolution import ADVICE
 from millrace.operators.join import evolution as join_evolution
 from millrace.operators.join import layout as join_layout
@@ -29,6 +32,9 @@ from millrace.operators.lookup.layout import KIND as LOOKUP
 from millrace.operators.operator import Operator, StateLayout
 from millrace.operators.process import layout as process_layout
 from millrace.operators.process.spec import KIND as PROCESS
+from millrace.operators.session import evolution as session_evolution
+from millrace.operators.session import layout as session_layout
+from millrace.operators.session.layout import KIND as SESSION
 from millrace.operators.window import evolution as window_evolution
 from millrace.operators.window import layout as window_layout
 from millrace.operators.window.layout import KIND as WINDOW
@@ -84,6 +90,18 @@ def _lookup(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
     return LookupOperator.from_spec(name, spec, ansi=ansi)
 
 
+def _session(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
+    from millrace.operators.session.operator import SessionOperator
+
+    return SessionOperator.from_spec(name, spec, ansi=ansi)
+
+
+def _dedup(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
+    from millrace.operators.dedup.operator import DedupOperator
+
+    return DedupOperator.from_spec(name, spec)
+
+
 def _process(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
     raise UsageError(
         f"operator {name!r} runs a processor, and a location does not hold its code. Start the "
@@ -97,6 +115,8 @@ KINDS = {
     JOIN: Kind(join_layout.describe, join_evolution.check_change, _join),
     AS_OF: Kind(as_of_layout.describe, as_of_evolution.check_change, _as_of),
     LOOKUP: Kind(lookup_layout.describe, lookup_evolution.check_change, _lookup),
+    SESSION: Kind(session_layout.describe, session_evolution.check_change, _session),
+    DEDUP: Kind(dedup_layout.describe, dedup_evolution.check_change, _dedup),
     PROCESS: Kind(process_layout.describe, _check_process, _process),
 }
 

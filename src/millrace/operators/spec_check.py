@@ -19,10 +19,13 @@ from millrace.operators.aggregate.limits import (
     LG_K_HLL,
     LG_K_THETA,
     MOST_HITTERS,
+    MOST_TOP,
     MOST_TRACKED,
 )
 from millrace.operators.aggregate.spec import KIND as AGGREGATE
 from millrace.operators.as_of.layout import KIND as AS_OF
+from millrace.operators.dedup.layout import EVENT, NEVER, PROCESSING
+from millrace.operators.dedup.layout import KIND as DEDUP
 from millrace.operators.join.layout import EITHER, HOWS, LEFT, OWN_COLUMNS, RIGHT
 from millrace.operators.join.layout import KIND as JOIN
 from millrace.operators.lookup.layout import EVENT as LOOKUP_EVENT
@@ -35,6 +38,7 @@ from millrace.operators.process.layout import (
     TIMER_KINDS,
     VALUE_KINDS,
 )
+from millrace.operators.session.layout import KIND as SESSION
 from millrace.operators.window.emission import EARLY, FINAL, NONE, UPDATE
 from millrace.operators.window.layout import KIND as WINDOW
 from millrace.operators.window.panes import MOST_PANES
@@ -70,6 +74,7 @@ OPTIONS: dict[str, dict[str, Callable[[Any, str], object]]] = {
     "approx_distinct": {"lg_k": _within(*LG_K_HLL)},
     "distinct_sketch": {"lg_k": _within(*LG_K_THETA)},
     "quantile": {"ranks": _ranks, "single": _flag, "accuracy": _within(*ACCURACY)},
+    "top": {"k": _within(1, MOST_TOP)},
     "heavy_hitters": {"k": _within(1, MOST_HITTERS), "track": _within(1, MOST_TRACKED)},
 }
 """What the options of aggregate functions must be."""
@@ -83,10 +88,15 @@ def check_spec(spec: dict[str, Any]) -> None:
     """Raise unless a spec has the shape that Millrace writes."""
     found = Fields(spec, "its spec")
     names = [_column(key) for key in found.items("keys")]
-    if spec["kind"] in (AGGREGATE, WINDOW):
+    if spec["kind"] in (AGGREGATE, WINDOW, SESSION):
         names += [_aggregate(Fields(a, "an aggregate")) for a in found.items("aggregates")]
         if spec["kind"] == WINDOW:
             _check_window(found)
+        elif spec["kind"] == SESSION:
+            found.integer("gap", 1, MOST_US)
+            _check_emission(found)
+    elif spec["kind"] == DEDUP:
+        _check_dedup(found)
     elif spec["kind"] in _OF_TWO_STREAMS:
         for side in (LEFT, RIGHT):
             columns = [_column(column, "a column") for column in found.items(side)]
@@ -131,7 +141,7 @@ _OF_TWO_STREAMS = {JOIN: _check_join, AS_OF: _check_as_of, LOOKUP: _check_lookup
 
 
 def _check_window(spec: Fields) -> None:
-    """The windows and the emission of a window operator."""
+    """The windows of a window operator, and when they are emitted."""
     window = Fields(spec.members("window"), "its window")
     size = window.integer("size", 1, MOST_US)
     slide = window.integer("slide", 1, size)
@@ -142,10 +152,22 @@ def _check_window(spec: Fields) -> None:
         sizes = [fields.integer(s, "a length", slide, size) for s in spec.items("lengths")]
         if sizes != sorted(set(sizes)) or sizes[-1:] != [size] or any(s % slide for s in sizes):
             raise MalformedError("its windows have lengths that do not go together")
+    _check_emission(spec)
+
+
+def _check_emission(spec: Fields) -> None:
     emit = Fields(spec.members("emit"), "its emission")
     if emit.text("mode") not in (FINAL, UPDATE, EARLY, NONE):
-        raise MalformedError(f"a window is emitted {emit.text('mode')[:80]!r}")
+        raise MalformedError(f"a result is emitted {emit.text('mode')[:80]!r}")
     emit.integer("period", 1 if emit.text("mode") == EARLY else 0, MOST_US)
+
+
+def _check_dedup(spec: Fields) -> None:
+    """How long a deduplication remembers keys."""
+    time = spec.text("time")
+    if time not in (EVENT, PROCESSING, NEVER):
+        raise MalformedError(f"keys are remembered by {time[:80]!r}")
+    spec.integer("ttl", 1 if time == PROCESSING else 0, MOST_US)
 
 
 def _column(key: Any, what: str = "a key column") -> str:
@@ -173,6 +195,10 @@ def _aggregate(aggregate: Fields) -> str:
         if of.text("type") != "struct":
             raise MalformedError(f"an aggregate {function!r} is not of two columns")
         of.items("fields", 2)
+    if function == "top":
+        of = Fields(aggregate["type"], "the type of 'top'")
+        if of.text("type") != "struct" or not of.items("fields"):
+            raise MalformedError("an aggregate 'top' is not of rows")
     return _name(aggregate)
 
 

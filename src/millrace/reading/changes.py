@@ -27,7 +27,6 @@ from millrace.reading.description import Description
 from millrace.reading.snapshot import Snapshot
 from millrace.reading.state_table import StateTable
 from millrace.reading.tables import EntryTable, MainTable
-from millrace.reading.windows import WindowTable
 
 Pair = tuple[UInt64Array, UInt64Array]
 
@@ -87,15 +86,11 @@ def _columns(table: StateTable, every: bool) -> list[str]:
 
 
 def _check_rows(table: StateTable) -> None:
-    if isinstance(table, WindowTable):
-        raise UsageError(
-            f"{table.title} has windows, which leave it when the watermark passes them and not by "
-            "a change. Read it with SQL, or let the operator emit its changes: emit='update'."
-        )
     if table.description.eviction(table.state, table.moment) is not None:
         raise UsageError(
-            f"{table.title} has rows that leave it when the watermark passes them and not by a "
-            "change. Read it with SQL."
+            f"{table.title} has rows that leave it when time passes them and not by a change, as "
+            "windows do. Read it with SQL. Windows and sessions can emit their changes: "
+            "emit='update'."
         )
 
 

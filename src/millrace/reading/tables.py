@@ -27,9 +27,11 @@ from millrace.operators.join.layout import KIND as JOIN
 from millrace.operators.join.layout import LEFT, RIGHT
 from millrace.operators.operator import MAIN, ResultColumn
 from millrace.operators.process.layout import EXPIRES
+from millrace.operators.session.layout import KIND as SESSION
 from millrace.operators.window.layout import KIND as WINDOW
 from millrace.reading.description import Collection, Description
 from millrace.reading.replicas import gathered, scan
+from millrace.reading.sessions import SessionTable
 from millrace.reading.snapshot import Snapshot
 from millrace.reading.state_table import KEY_GROUP, SYSTEM, Fingerprints, StateTable, followed
 from millrace.reading.tiles import TileTable
@@ -238,8 +240,10 @@ class SharedTable(StateTable):
 
 def main_table(
     snapshot: Snapshot, description: Description
-) -> MainTable | WindowTable | WaitingTable:
+) -> MainTable | WindowTable | SessionTable | WaitingTable:
     """The main table of an operator."""
+    if description.kind == SESSION:
+        return SessionTable(snapshot, description)
     if description.kind == WINDOW:
         several = "lengths" in description.spec
         return (TileTable if several else WindowTable)(snapshot, description)

@@ -60,7 +60,7 @@ def route(hi: Column, assignment: Assignment) -> Column:
     return F.get(owners, group)
 
 
-class _Router:
+class Router:
     """Sends rows to shards; the expression is built once per assignment."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class AggregateExchange:
         self._columns = {name: F.col(name) for name in names}
         if operator.needs_order:
             self._columns[rows.PART] = F.spark_partition_id()
-        self._router = _Router()
+        self._router = Router()
 
     def __call__(self, df: DataFrame, assignment: Assignment, scheme: Scheme) -> DataFrame:
         partials = [column.alias(name) for name, column in self._partials.items()]
@@ -149,7 +149,7 @@ class WindowExchange:
         self._columns = {name: F.col(name) for name in [*names, *self._partials]}
         if operator.needs_order:
             self._columns[rows.PART] = F.spark_partition_id()
-        self._router = _Router()
+        self._router = Router()
 
     def __call__(self, df: DataFrame, assignment: Assignment, scheme: Scheme) -> DataFrame:
         partials = [column.alias(name) for name, column in self._partials.items()]
@@ -182,7 +182,7 @@ class RowExchange:
         self._columns |= {rows.column(i): c for i, (c, _) in enumerate(stream.fields)}
         if stream.event_time is not None:
             self._columns[rows.EVENT] = F.unix_micros(stream.event_time.cast("timestamp"))
-        self._router: Callable[[DataFrame, Assignment], DataFrame] = _Router()
+        self._router: Callable[[DataFrame, Assignment], DataFrame] = Router()
 
     def __call__(self, df: DataFrame, assignment: Assignment, scheme: Scheme) -> DataFrame:
         return self._router(with_fingerprint(df, self._keys, self._columns, scheme), assignment)
@@ -214,7 +214,7 @@ class JoinExchange:
         times = [side.event_us for side in (left, right) if side.event_us is not None]
         if times:
             self._columns[rows.EVENT] = F.coalesce(*times)
-        self._router = _Router()
+        self._router = Router()
 
     def __call__(self, df: DataFrame, assignment: Assignment, scheme: Scheme) -> DataFrame:
         return self._router(with_fingerprint(df, self._keys, self._columns, scheme), assignment)

@@ -144,14 +144,27 @@ def _call(spark: SparkSession, columns: TypedColumns, salt: int) -> Column:
     else:
         named = [c.alias(f"k{i}") for i, (c, _) in enumerate(columns)]
         method, arguments = "ofRow", [F.struct(*named)]
+    return invoke(spark, computer, method, _PAIR, arguments)
+
+
+def invoke(
+    spark: SparkSession,
+    target: Any,
+    method: str,
+    data_type: T.DataType,
+    arguments: Sequence[Column],
+) -> Column:
+    """A call of a method of a Java object, which no plan contains but refers to."""
+    java: Any = spark._jvm
+    catalyst = java.org.apache.spark.sql.catalyst.expressions
     listed = java.java.util.ArrayList()
     for argument in arguments:
         listed.add(_to_expression(java, argument))
     nil = java.PythonUtils.toSeq(java.java.util.ArrayList())
     call = catalyst.objects.Invoke(
-        catalyst.Literal.fromObject(computer),
+        catalyst.Literal.fromObject(target),
         method,
-        _java_type(java, _PAIR),
+        _java_type(java, data_type),
         java.PythonUtils.toSeq(listed),
         nil,
         False,

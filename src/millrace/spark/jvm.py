@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 PACKAGE = "io.millrace"
 SOURCES = (
-    *("Executors", "Fingerprints", "KeptRows", "LocalCheckpointFiles", "MomentRdd"),
-    "PlanTemplate",
+    *("Executors", "Fingerprints", "KeptRows", "LateRows", "LocalCheckpointFiles"),
+    *("MomentRdd", "PlanTemplate"),
 )
 
 _installed: dict[str, tuple[Any, Any, Any]] = {}

@@ -84,10 +84,13 @@ class PlanCache:
         name = step.operator.name
         assignment, locations = layout.assignments[name], layout.locations.get(name, "")
         first = step.first if is_first else None
-        if step.late is not None and LATE in self._pipeline.outputs[name]:
-            late_us = decode_times(json.loads(moment)).watermark(name).before_us
-            built = self._build(step, step.late(late_us or 0), df, assignment)
-            return at_moment(built, moment, locations)
+        if step.late is not None or step.before is not None:
+            late_us = decode_times(json.loads(moment)).watermark(name).before_us or 0
+            if step.before is not None:
+                step.before(late_us)
+            if step.late is not None and LATE in self._pipeline.outputs[name]:
+                built = self._build(step, step.late(late_us), df, assignment)
+                return at_moment(built, moment, locations)
         # A user's function may give another plan for every batch; bare rows cannot.
         if first is not None or not is_bare(df):
             built = self._build(step, first or step.exchange, df, assignment)

@@ -30,6 +30,8 @@ class TransformStep:
     """Stateless Spark: part of the source's own plan, or applied to every batch."""
 
     function: Callable[[DataFrame], DataFrame]
+    is_own: bool = False
+    """Whether it belongs to the operator before it, whose other outputs are then asked for here."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,8 @@ class OperatorStep:
     late: Callable[[int], Exchange] | None = None
     """The exchange to use where late rows are read, if it is another one: given the operator's
     watermark of the epoch before, it sends them in full."""
+    before: Callable[[int], None] | None = None
+    """Told the operator's watermark of the epoch before, ahead of each epoch's plan."""
     sides: tuple[Side, ...] = ()
     """The streams of the operator's broadcast states."""
 

@@ -13,7 +13,8 @@ Each call is an epoch and returns the rows it emitted: as a list those of the ma
 `.side("alerts")` those of a side output, with `.late()` the input rows that were too late. State
 goes through the same tables, segments and merges as in a query; only Spark is missing.
 
-`WindowHarness` does the same for windows; `JoinHarness`, `AsOfHarness` and `LookupHarness` for the
+`WindowHarness` does the same for windows, `SessionHarness` for sessions, and `DedupHarness` for
+`drop_duplicates`; `JoinHarness`, `AsOfHarness` and `LookupHarness` for the
 operators over two streams:
 
     harness = mr.testing.JoinHarness(
@@ -23,18 +24,22 @@ operators over two streams:
     harness.send([{"ad": "a", "clicked": noon}], [{"ad": "a", "shown": noon - mr.minutes(5)}])
 """
 
+from millrace.testing.dedup import DedupHarness
 from millrace.testing.epochs import Emitted
 from millrace.testing.joins import AsOfHarness, JoinHarness, LookupHarness
 from millrace.testing.processors import Broadcasts, Harness, run
+from millrace.testing.sessions import SessionHarness
 from millrace.testing.windows import WindowHarness
 
 __all__ = [
     "AsOfHarness",
     "Broadcasts",
+    "DedupHarness",
     "Emitted",
     "Harness",
     "JoinHarness",
     "LookupHarness",
+    "SessionHarness",
     "WindowHarness",
     "run",
 ]

@@ -21,6 +21,7 @@ GOOD: dict[str, tuple[Any, dict[str, Any]]] = {
     "distinct_sketch": ("string", {"lg_k": 26}),
     "quantile": ("double", {"ranks": [0, 0.5, 1], "single": False, "accuracy": 200}),
     "heavy_hitters": ("string", {"k": 10, "track": 100}),
+    "top": (PAIR, {"k": 10}),
 }
 
 
@@ -37,6 +38,8 @@ def test_what_millrace_writes_passes(function: str) -> None:
 @pytest.mark.parametrize(
     ("function", "changed"),
     [
+        ("top", {"k": 0}),
+        ("top", {"k": 10_001}),
         ("first", {"ignore_nulls": 1}),
         ("covar", {"sample": None}),
         ("approx_distinct", {"lg_k": 40}),

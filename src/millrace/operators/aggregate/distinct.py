@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from millrace.arrays import Int64Array, UInt64Array
+from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.jit import kernel
 from millrace.keygroups.hashing import fingerprints
 from millrace.keygroups.scheme import UNSALTED
+from millrace.operators.lists import list_parts
 
 _FEW = 12
 """A list up to this length is compared value by value; a longer one gets a hash table."""
@@ -20,6 +21,20 @@ _FEW = 12
 def words(values: pa.Array) -> tuple[UInt64Array, UInt64Array]:
     """128 bits for each value, the same in every location."""
     return fingerprints([values], UNSALTED)
+
+
+def other_lists(before: pa.Array, after: pa.Array) -> BoolArray:
+    """Which lists have other values than before, or the same in another order."""
+    old, old_lengths = list_parts(before)
+    new, lengths = list_parts(after)
+    other: BoolArray = old_lengths != lengths
+    # Values of lists that are as long as before are at the same place among all of these.
+    old_words = words(old.filter(pa.array(~np.repeat(other, old_lengths))))
+    new_words = words(new.filter(pa.array(~np.repeat(other, lengths))))
+    owner = np.repeat(np.flatnonzero(~other), lengths[~other])
+    for old_half, new_half in zip(old_words, new_words, strict=True):
+        other[owner[old_half != new_half]] = True
+    return other
 
 
 @kernel

@@ -35,7 +35,7 @@ def best(
     if pa.types.is_decimal(arrow):
         pair = nullable(now, decimal_words), nullable(new, decimal_words)
         return kernels.best_decimal(*pair, starts, largest, last)
-    order = _float_order if pa.types.is_floating(arrow) else int64s
+    order = float_order if pa.types.is_floating(arrow) else int64s
     return kernels.best_int64(nullable(now, order), nullable(new, order), starts, largest, last)
 
 
@@ -44,7 +44,7 @@ def nullable(array: pa.Array, values: Callable[[pa.Array], npt.NDArray[Any]]) ->
     return values(array), validity(array)
 
 
-def _float_order(array: pa.Array) -> Int64Array:
+def float_order(array: pa.Array) -> Int64Array:
     """Integers in the order Spark gives floating point: -0.0 = 0.0, NaN above all."""
     values = float64s(array) + 0.0
     bits = values.view(np.int64)

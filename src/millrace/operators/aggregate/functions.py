@@ -15,6 +15,7 @@ from millrace.operators.aggregate.limits import (
     LG_K_HLL,
     LG_K_THETA,
     MOST_HITTERS,
+    MOST_TOP,
     MOST_TRACKED,
 )
 
@@ -28,12 +29,15 @@ class Aggregate:
     options: dict[str, Any] = field(default_factory=dict)
     second: str | Column | None = None
     """The other column of a function of two. Its input is a struct of both."""
+    others: tuple[str | Column, ...] | None = None
+    """The other columns of a function of rows. Its input is a struct of all."""
 
     def describe(self) -> str:
         """The input as text, kept in the location to recognise a change."""
         if self.column is None:
             return "*"
-        return str(self.column) if self.second is None else f"{self.column}, {self.second}"
+        second = () if self.second is None else (self.second,)
+        return ", ".join(map(str, (self.column, *second, *(self.others or ()))))
 
 
 def count(column: str | Column | None = None) -> Aggregate:
@@ -224,6 +228,17 @@ def heavy_hitters(column: str | Column, k: int = 10, *, track: int | None = None
         "track": _between("heavy_hitters", "track", tracked, chosen, MOST_TRACKED),
     }
     return Aggregate("heavy_hitters", _given("heavy_hitters", column), options)
+
+
+def top(k: int, by: str | Column, *columns: str | Column) -> Aggregate:
+    """The `k` rows with the largest `by`, largest first: an array of structs of `by` and `columns`.
+
+    Rows where `by` is NULL do not count. Of rows with the same `by`, those with larger values in
+    `columns` come first, in their order.
+    """
+    options = {"k": _between("top", "k", k, 1, MOST_TOP)}
+    others = tuple(_given("top", column) for column in columns)
+    return Aggregate("top", _given("top", by), options, others=others)
 
 
 def _given(function: str, column: str | Column) -> str | Column:

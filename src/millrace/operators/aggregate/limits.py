@@ -10,5 +10,7 @@ ACCURACY = 8, 65535
 """Of `quantile`: the library's bounds."""
 MOST_HITTERS = 10_000
 """The most that `heavy_hitters` shows."""
+MOST_TOP = 10_000
+"""The most rows that `top` keeps of a key."""
 MOST_TRACKED = 100_000
 """The most values that a key of `heavy_hitters` tracks."""

@@ -130,6 +130,11 @@ class AggregateOperator:
             for column, key_type in zip(rows.keys, self._key_types, strict=True)
         ]
         state = self._reducers.merge(replica, addresses, rows.partials, order, grouped)
+        if self._reducers.may_stay:
+            other = np.flatnonzero(self._reducers.changed(replica, addresses, state))
+            hi, lo, addresses = hi[other], lo[other], addresses[other]
+            chosen = pa.array(other)
+            keys, state = ([c.take(chosen) for c in columns] for columns in (keys, state))
         shown = self._reducers.results(state)
         deleted = pa.array(np.zeros(len(hi), np.bool_))
         changed = pa.RecordBatch.from_arrays(

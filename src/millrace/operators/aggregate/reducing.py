@@ -13,11 +13,12 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import types as T
 
 from millrace import types
-from millrace.arrays import Int64Array, UInt64Array
+from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.errors import DuplicateNameError, InvalidNameError
 from millrace.ids import OperatorName
 from millrace.log.segment import DELETED, HI, LO
 from millrace.operators.aggregate.combining import combine
+from millrace.operators.aggregate.distinct import other_lists
 from millrace.operators.aggregate.reducers import Groups, Reducer, resolve
 from millrace.operators.aggregate.spec import AggregateSpec
 from millrace.operators.input import Values
@@ -78,6 +79,21 @@ class Reducers:
             options = dict(spec.options)
             combined += combine(spec.function, spec.name, columns, starts, options, ansi=self._ansi)
         return combined
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether rows often leave the state as it was, so that it pays to look."""
+        return all(spec.function == "top" for spec in self._specs)
+
+    def changed(
+        self, replica: Replica, addresses: UInt64Array, state: Sequence[pa.Array]
+    ) -> BoolArray:
+        """Which groups have another state than before; only if they `may_stay`."""
+        is_changed: BoolArray = addresses == 0
+        before = replica.gather(addresses, [field.name for field in self.fields])
+        for old, new in zip(before, state, strict=True):
+            is_changed |= other_lists(old, new)
+        return is_changed
 
     def results(self, state: Sequence[pa.Array]) -> list[pa.Array]:
         """What is shown of some state columns."""

@@ -27,18 +27,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import types as T
 
-from millrace import types
-from millrace.arrays import BoolArray, Int64Array, UInt64Array
+from millrace.arrays import Int64Array, UInt64Array
 from millrace.ids import OperatorName
 from millrace.log.segment import HI, LO
 from millrace.operators.aggregate.reducers import Groups
-from millrace.operators.aggregate.reducing import Reducers, check_names
+from millrace.operators.aggregate.reducing import check_names
+from millrace.operators.arrays import whole_numbers
 from millrace.operators.input import Input
 from millrace.operators.operator import MAIN, Change, Column, Moment, TableChange, TableLayout
-from millrace.operators.process.outputs import LATE
 from millrace.operators.window.addresses import at_times
 from millrace.operators.window.assembling import (
     PaneRows,
@@ -48,7 +46,7 @@ from millrace.operators.window.assembling import (
     positions,
     windows_around,
 )
-from millrace.operators.window.emission import IS_FINAL, NONE, UPDATE
+from millrace.operators.window.emission import NONE, UPDATE
 from millrace.operators.window.layout import (
     EARLY_DUE,
     PANE,
@@ -60,7 +58,8 @@ from millrace.operators.window.layout import (
     window_column,
 )
 from millrace.operators.window.panes import Windows
-from millrace.operators.window.spec import WINDOW_TYPE, WindowDefinition
+from millrace.operators.window.spec import WindowDefinition
+from millrace.operators.window.timed import TimedOperator
 from millrace.state.eviction import Eviction
 from millrace.state.replica import Replica
 from millrace.state.sorting import group_starts, sort_order
@@ -78,11 +77,8 @@ class _Merged:
     """Where each row was; 0 for a new one."""
 
 
-class WindowOperator:
+class WindowOperator(TimedOperator):
     """Keys, windows, aggregates, and when results are emitted."""
-
-    runs_without_rows = True
-    """Windows end when the watermark passes, and it may pass without rows."""
 
     def __init__(
         self,
@@ -93,44 +89,34 @@ class WindowOperator:
         ansi: bool = True,
     ) -> None:
         """`fields` are the columns of the stream, for the late rows."""
-        self.name = name
         self.definition = definition
-        self.keys = definition.keys
         self.windows = definition.windows
         self.each = definition.each
         self.is_tiled = bool(definition.lengths)
-        self.emission = definition.emission
-        self.fields = tuple(fields)
-        self._ansi = ansi
-        self.reducers = Reducers(definition.aggregates, ansi=ansi)
-        self._key_types = [types.arrow_type(k.type, f"key column {k.name!r}") for k in self.keys]
-        check_names(name, self.output_schema.names)
+        super().__init__(
+            name,
+            definition.keys,
+            definition.aggregates,
+            definition.emission,
+            WINDOW,
+            fields,
+            ansi=ansi,
+        )
         self.tables: dict[str, TableLayout] = {MAIN: TableLayout(self._schema(), evicts=True)}
         check_names(name, self.tables[MAIN].schema.names)
-        self.side_schemas: dict[str, T.StructType] = {
-            LATE: T.StructType([T.StructField(f.name, f.type) for f in self.fields])
-        }
 
     def _schema(self) -> pa.Schema:
-        keys = [pa.field(k.name, t) for k, t in zip(self.keys, self._key_types, strict=True)]
         before, after = state_fields(self.spec()["emit"])
-        return pa.schema([*keys, *before, *self.reducers.fields, *after])
+        return pa.schema([*self.key_fields, *before, *self.reducers.fields, *after])
 
     @property
     def output_schema(self) -> T.StructType:
-        fields = [T.StructField(k.name, k.type) for k in self.keys]
-        fields.append(T.StructField(WINDOW, WINDOW_TYPE))
-        if self.is_tiled:
-            fields.append(T.StructField(WINDOW_LENGTH, T.StringType()))
-        fields += self.reducers.output_fields
-        if self.emission.has_early:
-            fields.append(T.StructField(IS_FINAL, T.BooleanType()))
+        schema = super().output_schema
+        if not self.is_tiled:
+            return schema
+        fields = list(schema.fields)
+        fields.insert(len(self.keys) + 1, T.StructField(WINDOW_LENGTH, T.StringType()))
         return T.StructType(fields)
-
-    @property
-    def needs_order(self) -> bool:
-        """Whether rows of different input partitions must be kept apart."""
-        return self.reducers.needs_order
 
     def spec(self) -> dict[str, Any]:
         return self.definition.to_json()
@@ -142,20 +128,6 @@ class WindowOperator:
     def code(self) -> bytes:
         """What a worker needs to run it: a spec does not have the columns of late rows."""
         return pickle.dumps((_restored, (self.name, self.definition, self.fields, self._ansi)))
-
-    def partials(self, inputs: Sequence[SparkColumn]) -> list[list[SparkColumn]]:
-        """What the JVM computes for each aggregate, per key, pane and input partition."""
-        return self.reducers.partials(inputs)
-
-    def output_watermark(self, watermark_us: int | None) -> int | None:
-        # A window's event time is its last microsecond. All that end up to the watermark have been
-        # emitted, so no row before the watermark follows.
-        return watermark_us
-
-    def no_rows(self) -> Input:
-        nothing = np.empty(0, np.uint64)
-        keys = tuple(pa.array([], key_type) for key_type in self._key_types)
-        return Input(nothing, nothing, keys)
 
     def sweep(self, table: str, moment: Moment) -> Eviction:
         return eviction(self.windows, moment)
@@ -185,36 +157,16 @@ class WindowOperator:
         if not rows.num_rows:
             return None
         assert rows.pane is not None
-        assert rows.count is not None
-        panes, known = _numbers(rows.pane)
+        panes, known = whole_numbers(rows.pane)
         # As in Spark, a watermark that is not there yet is 0.
         late = known & (self.windows.last_end(panes) <= (moment.late_us or 0))
-        if rows.late is not None and late.any():
-            sides[LATE] = self._late_rows(rows, late)
-        kept = known & ~late
-        if kept.all():
-            return None
-        counts, _ = _numbers(rows.count)
-        counters["late"] = int(counts[late].sum())
-        if not known.all():
-            counters["without_time"] = int(counts[~known].sum())
-        return np.flatnonzero(kept)
-
-    def _late_rows(self, rows: Input, late: BoolArray) -> pa.RecordBatch:
-        """Late rows as they came: equal ones travelled as one, with their number."""
-        assert rows.late is not None
-        assert rows.count is not None
-        counts, _ = _numbers(rows.count)
-        each = pa.array(np.repeat(np.flatnonzero(late), counts[late]))
-        schema = types.arrow_schema(self.side_schemas[LATE])
-        whole = types.conform(rows.late, pa.struct(list(schema))).take(each)
-        return pa.RecordBatch.from_arrays(whole.flatten(), schema=schema)
+        return self.set_aside(rows, known, late, counters, sides)
 
     def _merged(self, replica: Replica, rows: Input, positions: Int64Array | None) -> _Merged:
         if not rows.num_rows or (positions is not None and not len(positions)):
             return _Merged(self.stored(replica, _NONE), _NONE)
         assert rows.pane is not None
-        panes, _ = _numbers(rows.pane)
+        panes, _ = whole_numbers(rows.pane)
         hi, lo = rows.hi, rows.lo
         if positions is not None:
             panes, hi, lo = panes[positions], hi[positions], lo[positions]
@@ -223,18 +175,11 @@ class WindowOperator:
         hi, lo, panes = hi[order], lo[order], panes[order]
         source = order if positions is None else positions[order]
         starts = group_starts(hi, lo)
-        part = np.zeros(len(order), np.int64)
-        if self.needs_order:
-            assert rows.part is not None
-            part = rows.part[source].astype(np.int64)
+        part = self.parts_of(rows, source)
         heads = starts[:-1]
         hi, lo, panes = hi[heads], lo[heads], panes[heads]
         addresses = replica.find(hi, lo)
-        first = pa.array(source[heads])
-        keys = [
-            types.conform(column, key_type).take(first)
-            for column, key_type in zip(rows.keys, self._key_types, strict=True)
-        ]
+        keys = self.keys_at(rows, source[heads])
         grouped = Groups(starts, part)
         state = self.reducers.merge(replica, addresses, rows.partials, source, grouped)
         return _Merged(PaneRows(hi, lo, panes, keys, state), addresses)
@@ -360,7 +305,7 @@ class _Emitting:
         emission, moment = self._operator.emission, self._moment
         now, since = moment.processing_us, moment.since_us
         merged = self._merged
-        before, known = _numbers(self._replica.gather(merged.addresses, [EARLY_DUE])[0])
+        before, known = whole_numbers(self._replica.gather(merged.addresses, [EARLY_DUE])[0])
         is_due = known & (before > since) & (before <= now)
         next_due = np.full(len(is_due), emission.next_due(now))
         if moment.more:
@@ -411,19 +356,7 @@ class _Emitting:
 
     def _batch(self, rows: WindowRows, windows: Windows, *, is_final: bool) -> pa.RecordBatch:
         operator = self._operator
-        arrays = [*rows.keys, window_column(rows.ends, windows)]
+        bounds = [window_column(rows.ends, windows)]
         if operator.is_tiled:
-            arrays.append(length_column(windows, len(rows.ends)))
-        arrays += operator.reducers.results(rows.states)
-        if operator.emission.has_early:
-            arrays.append(pa.array(np.full(len(rows.ends), is_final)))
-        return pa.RecordBatch.from_arrays(arrays, names=operator.output_schema.names)
-
-
-def _numbers(column: Any) -> tuple[Int64Array, BoolArray]:
-    """Whole numbers, and which of them are not NULL."""
-    array = types.conform(column, pa.int64())
-    if not array.null_count:
-        return array.to_numpy(), np.ones(len(array), np.bool_)
-    valid: BoolArray = array.is_valid().to_numpy(zero_copy_only=False)
-    return array.fill_null(0).to_numpy(), valid
+            bounds.append(length_column(windows, len(rows.ends)))
+        return operator.shown(rows.keys, bounds, rows.states, is_final=is_final)

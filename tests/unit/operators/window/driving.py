@@ -25,7 +25,7 @@ from millrace.ids import OperatorName
 from millrace.log.segment import HI, LO
 from millrace.operators.aggregate.reducers import resolve
 from millrace.operators.aggregate.spec import AggregateSpec
-from millrace.operators.operator import Column
+from millrace.operators.operator import Column, Operator
 from millrace.operators.window.emission import EARLY, UPDATE, Emission
 from millrace.operators.window.operator import WindowOperator
 from millrace.operators.window.panes import Windows
@@ -100,9 +100,9 @@ def partial_table(operator: WindowOperator, partitions: Sequence[Sequence[Row]])
 
 
 class Windowed(TimedEpochs):
-    """A location with one window operator."""
+    """A location with one operator over event time."""
 
-    def __init__(self, url: str, operator: WindowOperator, shards: int = 1) -> None:
+    def __init__(self, url: str, operator: Operator, shards: int = 1) -> None:
         super().__init__(url, operator, KEY_GROUPS, shards=shards)
 
     @property

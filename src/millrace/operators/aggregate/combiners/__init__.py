@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from millrace.arrays import Int64Array
-from millrace.operators.aggregate.combiners import bits, by, collected, moments, sketches
+from millrace.operators.aggregate.combiners import bits, by, collected, moments, ranked, sketches
 from millrace.operators.aggregate.kept import State
 
 Combiner: TypeAlias = Callable[[State, Int64Array, Mapping[str, Any]], list[pa.Array]]
@@ -24,6 +24,7 @@ COMBINERS: dict[str, Combiner] = {
     **by.COMBINERS,
     **collected.COMBINERS,
     **moments.COMBINERS,
+    **ranked.COMBINERS,
     **sketches.COMBINERS,
 }
 """By the name of the function."""

@@ -35,6 +35,7 @@ def _counted_values(asked: Asked) -> Kept:
 LAYOUTS: dict[str, Layout] = {
     "collect_list": _collected,
     "collect_set": _collected,
+    "top": _collected,
     "count_distinct": _distinct,
     "mode": _counted_values,
 }

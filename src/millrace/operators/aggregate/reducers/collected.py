@@ -70,6 +70,33 @@ class Mode(Combined):
         return [make_lists(part, lengths, field.type) for part, field in parts]
 
 
+class Top(Combined):
+    """The largest rows, whose first field says how large."""
+
+    function = "top"
+
+    @property
+    def result_type(self) -> T.DataType:
+        return T.ArrayType(self.input_type, containsNull=False)
+
+    def partials(self, column: Column) -> list[Column]:
+        assert isinstance(self.input_type, T.StructType)
+        fields = [f for f in self.input_type.fields if is_orderable(f.dataType)]
+        order = F.struct(*(column.getField(field.name) for field in fields))
+        by = column.getField(self.input_type.names[0])
+        return [F.max_by(column, F.when(by.isNotNull(), order), self.options["k"])]
+
+
+def _top(function: str, name: str, data_type: T.DataType) -> Found:
+    assert isinstance(data_type, T.StructType)
+    by, *others = (field.dataType for field in data_type.fields)
+    if not is_orderable(by):
+        raise wrong_type(function, name, by, "numbers, strings, binaries, dates and times as by=")
+    for other in others:
+        check_comparable(function, name, other)
+    return Top, {}
+
+
 def _any(function: str, name: str, data_type: T.DataType) -> Found:
     return CollectList, {}
 
@@ -104,4 +131,8 @@ def _leaves(data_type: T.DataType) -> Iterator[T.DataType]:
         yield data_type
 
 
-FINDERS: dict[str, Finder] = {"collect_list": _any, **dict.fromkeys(_COMPARING, _comparing)}
+FINDERS: dict[str, Finder] = {
+    "collect_list": _any,
+    "top": _top,
+    **dict.fromkeys(_COMPARING, _comparing),
+}

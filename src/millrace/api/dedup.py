@@ -1,0 +1,43 @@
+"""`drop_duplicates`: how long keys are remembered, and the step that does it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millrace.api.columns import named
+from millrace.api.event_time import Duration, event_time_of, parse_ttl, watermark_delay_us
+from millrace.ids import OperatorName
+from millrace.operators.dedup.layout import EVENT, NEVER, PROCESSING
+from millrace.operators.dedup.operator import DedupOperator
+from millrace.operators.dedup.spec import DedupDefinition
+from millrace.operators.window.spec import columns as columns_of
+from millrace.spark.dedup import DedupExchange
+from millrace.spark.steps import OperatorStep
+
+if TYPE_CHECKING:
+    from millrace.api.stream import KeyedStream
+
+WATERMARK = "watermark"
+"""Keys are remembered as long as the watermark lets their duplicates come."""
+
+
+def dedup_step(keyed: KeyedStream, ttl: Duration | None, name: OperatorName) -> OperatorStep:
+    """The operator of `drop_duplicates(ttl=...)` and the exchange in front of it."""
+    stream = keyed._upstream
+    event_us = None
+    if ttl == WATERMARK and (stream._event_time or stream._dropped_time) is not None:
+        event_us = event_time_of(
+            stream._schema, stream._event_time, stream._dropped_time, "drop_duplicates()"
+        )
+        delay_us = watermark_delay_us(stream._point)
+        definition = DedupDefinition(keyed._keys, EVENT, delay_us)
+    elif ttl is None or ttl == WATERMARK:
+        definition = DedupDefinition(keyed._keys, NEVER)
+    else:
+        definition = DedupDefinition(keyed._keys, PROCESSING, parse_ttl(ttl))
+    fields = columns_of(stream._schema.fields)
+    computed = [i for i, key in enumerate(keyed._keys) if key.name in keyed._computed]
+    operator = DedupOperator(name, definition, fields, computed)
+    whole = [named(field.name) for field in fields]
+    exchange = DedupExchange(operator, keyed._columns, whole, event_us)
+    return OperatorStep(operator, exchange, operator.code())
