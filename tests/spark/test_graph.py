@@ -149,6 +149,7 @@ def test_a_union_behind_operators(spark: SparkSession, tmp_path: Path) -> None:
     assert support.by_key(mr.open(location).to_arrow("united"), ["k"], "") == expected
 
 
+@pytest.mark.stress
 def test_bare_unions_are_planned_once(spark: SparkSession, tmp_path: Path) -> None:
     folder = support.Folder(tmp_path / "in", "k string, v int")
     source = mr.stream(folder.stream(spark))
@@ -227,6 +228,7 @@ def test_the_watermark_is_the_smallest_of_all_sources_and_goes_on_through_a_unio
     assert set(trail.watermarks.values()) == {trail.watermark_ms * 1000}
 
 
+@pytest.mark.stress
 def test_a_broadcast_beside_several_sources(spark: SparkSession, tmp_path: Path) -> None:
     class Limits(mr.Processor):
         limits = mr.Broadcast("string", "long")

@@ -145,7 +145,6 @@ def session(spark: SparkSession) -> SparkSession:
     few(
         [(how, within) for how in HOWS for within in INTERVALS],
         ("full", INTERVALS[0]),
-        ("semi", INTERVALS[1]),
     ),
 )
 def test_joins_are_those_of_spark(
@@ -162,6 +161,7 @@ def test_joins_are_those_of_spark(
     assert sum(map(len, expected)) > 4, "nothing was compared"
 
 
+@pytest.mark.stress
 def test_a_join_of_windowed_streams_is_that_of_spark(session: SparkSession, tmp_path: Path) -> None:
     """On the key and the window: no further bound is needed."""
     spark = session
@@ -263,6 +263,7 @@ def test_a_diamond_joins_a_stream_with_what_came_of_it(spark: SparkSession, tmp_
     assert sorted(r for r in found if r[1] < 6) == sorted(expected)
 
 
+@pytest.mark.stress
 def test_a_join_of_a_stream_with_itself(spark: SparkSession, tmp_path: Path) -> None:
     clicks = support.Folder(tmp_path / "clicks", CLICKS)
     clicks.drop([("a", at(0), 1), ("a", at(2), 2), ("b", at(2), 3)])
