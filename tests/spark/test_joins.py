@@ -40,10 +40,12 @@ def at(minutes: float) -> dt.datetime:
 
 
 def fill(folder: support.Folder, seed: int) -> None:
-    """Files whose rows are mostly later than those before, and some late.
+    """Files whose rows are mostly later than those before.
 
-    All have a key and a time: others cannot have a partner and come out at once, while Spark keeps
-    the former until the watermark passes them, and the latter for ever.
+    None is so old that it would be evicted in the epoch in which it comes: with such a left row
+    Spark does not pair right rows of the same batch. All have a key and a time: others cannot have
+    a partner and come out at once, while Spark keeps the former until the watermark passes them,
+    and the latter for ever.
     """
     chance = random.Random(seed)
     for number in range(FILES):
@@ -51,7 +53,7 @@ def fill(folder: support.Folder, seed: int) -> None:
         for count in range(25):
             minutes = number * 6 + chance.random() * 5
             if chance.random() < 0.15:
-                minutes -= chance.random() * 25
+                minutes -= chance.random() * 2.5
             # Whole seconds, so that some rows are at the very ends of an interval.
             time = at(int(minutes * 6) / 6)
             rows.append((chance.choice("abcdef"), time, 100 * number + count))
