@@ -147,7 +147,7 @@ def test_waiting_rows_can_be_read() -> None:
             ("b", 3, True),
             ("c", None, False),
         ]
-        with pytest.raises(UsageError, match="watermark"):
+        with pytest.raises(UsageError, match="when time passes"):
             state.changes(0)
     tested.advance_watermark(NOON + mr.minutes(11))
     with mr.open(tested.location) as state:

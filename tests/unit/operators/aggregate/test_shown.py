@@ -129,12 +129,13 @@ OPTIONS = {
     "distinct_sketch": {"lg_k": 12},
     "quantile": {"ranks": [0.5, 0.9], "single": False, "accuracy": 200},
     "heavy_hitters": {"k": 2, "track": 100},
+    "top": {"k": 2},
 }
 NUMBERS = T.StructType().add("first", T.LongType()).add("second", T.LongType())
 INPUTS = {
     "bool_and": T.BooleanType(),
     "bool_or": T.BooleanType(),
-    **dict.fromkeys(("covar", "corr", "max_by", "min_by"), NUMBERS),
+    **dict.fromkeys(("covar", "corr", "max_by", "min_by", "top"), NUMBERS),
 }
 
 
