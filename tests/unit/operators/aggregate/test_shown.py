@@ -114,6 +114,7 @@ EMPTY = {
     "count_distinct": 0,
     "approx_distinct": 0,
     "collect_list": [],
+    "top": [],
     "collect_set": [],
     "heavy_hitters": [],
 }
