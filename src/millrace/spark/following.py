@@ -123,7 +123,10 @@ def at_low_priority(function: Callable[[], _Result]) -> _Result:
 
     def lowered() -> _Result:
         with contextlib.suppress(OSError, AttributeError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            thread = threading.get_native_id()
+            # A worker of a lower priority still must not be raised, as root could.
+            lower = max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread))
+            os.setpriority(os.PRIO_PROCESS, thread, lower)
         return function()
 
     with ThreadPoolExecutor(1, thread_name_prefix="millrace-follow") as thread:
