@@ -103,10 +103,10 @@ PROGRAMS: dict[str, tuple[type[Exception], Attempt, str]] = {
         lambda s: s.key_by("k").aggregate(n=F.sum("v")),
         "such as mr.sum('value')",
     ),
-    "union after an operator": (
+    "union of different columns": (
         errors.UsageError,
         lambda s: s.key_by("k").aggregate(n=mr.count()).union(s),
-        "before the first operator",
+        "Spark cannot unite them",
     ),
     "transform gives no frame": (
         errors.UsageError,
@@ -183,7 +183,7 @@ WINDOWS: dict[str, tuple[type[Exception], Windowing, str]] = {
             .key_by("k")
             .window("1 hour")
         ),
-        "a window with emit='final'",
+        "with emit='final'",
     ),
     "a dropped event time": (
         errors.EventTimeError,

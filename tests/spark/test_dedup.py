@@ -178,4 +178,4 @@ def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(errors.UnknownOutputError, match="does not treat rows as late"):
         timed.drop_duplicates("id", ttl=None).late()
     with pytest.raises(errors.DuplicateNameError, match="two columns called 'expires_at'"):
-        timed.drop_duplicates(timed._source["id"].alias("expires_at"))
+        timed.drop_duplicates(F.col("id").alias("expires_at"))

@@ -108,6 +108,7 @@ class Lookups:
         self._thread = Repeating("lookups", self._follow)
         self._front, self._back = _Generation(), _Generation()
         self._swap = threading.Lock()
+        self._following = threading.Lock()
         self._checked = self._listed = clock.stopwatch()
         if self.refresh():
             # Both are warm from the start, so that the first new epoch is seen as soon as any.
@@ -150,6 +151,11 @@ class Lookups:
 
     def refresh(self) -> Epoch:
         """Take in what has been committed since; returns the epoch that answers are from now."""
+        # The thread that follows may be at it: two that swap would show the older one again.
+        with self._following:
+            return self._catch_up()
+
+    def _catch_up(self) -> Epoch:
         while True:
             asked = clock.stopwatch()
             if not self._is_newer():

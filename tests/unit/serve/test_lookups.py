@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import random
 import threading
@@ -25,6 +26,7 @@ from millrace.errors import (
     UnknownStateError,
 )
 from millrace.keygroups.hashing import fingerprints
+from millrace.log import Journal
 from millrace.operators.operator import Column
 from millrace.serve import lookups as lookups_module
 from millrace.serve.lookups import Lookups
@@ -95,6 +97,39 @@ def test_a_generation_in_use_is_not_changed(tmp_path: Path) -> None:
     generation.leave()
     behind.join()
     assert lookups.standing().epoch == 3
+
+
+def test_two_that_refresh_at_once_never_show_an_older_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[int] = []
+
+    class Watched(Lookups):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "_front":
+                shown.append(self._front.epoch)
+
+    counting = Counting(str(tmp_path))
+    counting.epoch({"a": (1, 1)})
+    looking = Watched(str(tmp_path))
+    counting.epoch({"a": (1, 1)})
+    follow = lookups_module._Generation.follow
+    both = threading.Barrier(2)
+
+    def together(generation: lookups_module._Generation, journal: Journal) -> None:
+        follow(generation, journal)
+        # One that is alone goes on by itself.
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(1)
+
+    monkeypatch.setattr(lookups_module._Generation, "follow", together)
+    other = threading.Thread(target=looking.refresh)
+    other.start()
+    assert looking.refresh() == 2
+    other.join()
+    assert shown == sorted(shown)
+    assert shown[-1] == 2
 
 
 def test_a_key_with_the_fingerprint_of_another_is_not_found(tmp_path: Path) -> None:
