@@ -57,6 +57,7 @@ def test_on_a_standalone_cluster(tmp_path: Path) -> None:
     assert len(result["actions"]) == 4
 
 
+@pytest.mark.stress
 @pytest.mark.cluster
 def test_copies_of_tasks_and_stages_that_run_again(tmp_path: Path) -> None:
     with standalone_cluster(tmp_path, workers=3) as master:
@@ -66,6 +67,7 @@ def test_copies_of_tasks_and_stages_that_run_again(tmp_path: Path) -> None:
     assert result["spark"].get("stages run again"), result
 
 
+@pytest.mark.stress
 @pytest.mark.cluster
 def test_executors_are_given_back_and_asked_for_again(tmp_path: Path) -> None:
     result = result_of(tmp_path, "tests.faults.elastic")

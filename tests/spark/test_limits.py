@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
@@ -11,6 +12,7 @@ from millrace_lab.bench import limits
 from millrace_lab.bench._console import steps
 
 
+@pytest.mark.stress
 def test_limits_at_a_small_size(spark: SparkSession, tmp_path: Path) -> None:
     options = limits.Options(
         keys=60_000,

@@ -72,6 +72,7 @@ def test_sessions_are_those_of_spark_with_a_restart_in_between(
         assert report == [{"rows": state.to_arrow().num_rows}]
 
 
+@pytest.mark.stress
 def test_a_window_over_sessions(spark: SparkSession, tmp_path: Path) -> None:
     """Event time goes on: a session's is its last microsecond."""
     folder = support.Folder(tmp_path / "in", SCHEMA)

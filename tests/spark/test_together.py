@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 from tests.spark import support
 
@@ -99,6 +100,7 @@ def counted(outputs: support.Outputs) -> Counter[Any]:
     return Counter(tuple(row.values()) for table in outputs.values() for row in table.to_pylist())
 
 
+@pytest.mark.stress
 def test_everything_at_once_through_live_moves(spark: SparkSession, tmp_path: Path) -> None:
     rng = random.Random(5)
     payments = support.Folder(tmp_path / "payments", "shop string, amount double")
