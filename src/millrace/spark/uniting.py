@@ -2,7 +2,7 @@
 
 A query has one Spark stream, so that one offset log covers all its sources and a batch that runs
 again has the same rows of each. The rows of several feeds share it in this form, and so do the two
-inputs of a join in front of its exchange. A single feed travels as it is. Broadcast rows come with
+inputs of a join in front of its exchange. A single feed is sent unchanged. Broadcast rows come with
 the batch in columns of their own, in which every other row is NULL.
 
 Watermarks are not affected: Spark finds the nodes of `withWatermark` below the union, and its

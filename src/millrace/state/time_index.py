@@ -26,9 +26,9 @@ from millrace.state.replica import Replica
 _NEVER = np.iinfo(np.int64).max
 _ALWAYS = np.iinfo(np.int64).min
 _RADIX = 1 << 16
-"""So many different times are sorted by radix."""
+"""Up to this many different times are sorted by radix."""
 SCANS = 8
-"""A page is scanned so often before it is sorted, which takes as long as dozens of scans."""
+"""A page is scanned this often before it is sorted, which takes as long as dozens of scans."""
 
 
 class _Page:

@@ -20,10 +20,10 @@ from millrace.operators.window.addresses import mixed, unmixed
 from millrace.state.owners import ENTRY_BITS, ENTRY_MASK
 
 TICKS_IN_INTERVAL = 1 << 10
-"""About so many ticks make an interval: what is read in vain is at most two ticks' rows."""
+"""An interval has about this many ticks: what is read in vain is at most two ticks' rows."""
 
 LEAST_TICK_BITS = 6
-"""A tick is 64 microseconds at least, so that ticks begin anew only every 18 minutes."""
+"""A tick is 64 microseconds at least, so that ticks wrap around only every 18 minutes."""
 
 _NUMBER_BITS = 32
 _SMALL = 32

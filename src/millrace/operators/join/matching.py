@@ -206,7 +206,7 @@ def _pairs(
             low32 = np.uint32(hi[row] & np.uint64(0xFFFFFFFF))
             from_tick = tick(begin, bits)
             to_tick = tick(until, bits)
-            # Ticks begin anew, so an interval may be in two parts.
+            # Ticks wrap around, so an interval may be in two parts.
             parts = 1 if from_tick <= to_tick else 2
             for part in range(parts):
                 bottom = from_tick if part == 0 else np.uint64(0)

@@ -138,7 +138,7 @@ class _Side:
     hit: BoolArray
     """Which new rows have a partner."""
     limit: int
-    """Rows with an earlier event time are over after the epoch, as far as it is known."""
+    """Rows with an earlier event time are over after the epoch, as far as is known yet."""
     before: int
     """And before it."""
     met: UInt64Array

@@ -3,7 +3,7 @@
 The state is a row per key: the newest right row that has come, by its event time if the right
 stream has one, else by arrival. A left row sees what has come up to its own epoch, that included.
 It does not wait: what comes later has no effect on it. So rows are not late here, and the left
-stream's watermark goes on as it is.
+stream's watermark goes on unchanged.
 
 Known rough edge: where the rows of an epoch are applied in several steps, a left row sees the right
 rows of its own step and of those before.

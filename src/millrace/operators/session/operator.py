@@ -13,7 +13,6 @@ late if the session of that row alone was over in the epoch before.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +94,8 @@ class _Merged:
 class SessionOperator(TimedOperator):
     """Keys, the gap, aggregates, and when results are emitted."""
 
+    definition: SessionDefinition
+
     def __init__(
         self,
         name: OperatorName,
@@ -104,33 +105,17 @@ class SessionOperator(TimedOperator):
         ansi: bool = True,
     ) -> None:
         """`fields` are the columns of the stream, for the late rows."""
-        self.definition = definition
         self.gap_us = definition.gap_us
-        super().__init__(
-            name,
-            definition.keys,
-            definition.aggregates,
-            definition.emission,
-            SESSION,
-            fields,
-            ansi=ansi,
-        )
+        super().__init__(name, definition, SESSION, fields, ansi=ansi)
         layout = table_layout(self.key_fields, self.reducers.fields, self.spec()["emit"])
         self.tables = {MAIN: layout}
         check_names(name, layout.schema.names)
-
-    def spec(self) -> dict[str, Any]:
-        return self.definition.to_json()
 
     @staticmethod
     def from_spec(
         name: OperatorName, data: dict[str, Any], *, ansi: bool = True
     ) -> SessionOperator:
         return SessionOperator(name, SessionDefinition.from_json(data), ansi=ansi)
-
-    def code(self) -> bytes:
-        """What a worker needs to run it: a spec does not have the columns of late rows."""
-        return pickle.dumps((_restored, (self.name, self.definition, self.fields, self._ansi)))
 
     def sweep(self, table: str, moment: Moment) -> Eviction:
         return eviction(moment)
@@ -287,12 +272,6 @@ class SessionOperator(TimedOperator):
             *(column.take(chosen) for column in columns),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=replica.schema)
-
-
-def _restored(
-    name: OperatorName, definition: SessionDefinition, fields: Sequence[Column], ansi: bool
-) -> SessionOperator:
-    return SessionOperator(name, definition, fields, ansi=ansi)
 
 
 class _Emitting:

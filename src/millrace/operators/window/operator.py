@@ -20,7 +20,6 @@ a long window with a short slide costs size/slide reads of every row.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,6 +79,8 @@ class _Merged:
 class WindowOperator(TimedOperator):
     """Keys, windows, aggregates, and when results are emitted."""
 
+    definition: WindowDefinition
+
     def __init__(
         self,
         name: OperatorName,
@@ -89,19 +90,10 @@ class WindowOperator(TimedOperator):
         ansi: bool = True,
     ) -> None:
         """`fields` are the columns of the stream, for the late rows."""
-        self.definition = definition
         self.windows = definition.windows
         self.each = definition.each
         self.is_tiled = bool(definition.lengths)
-        super().__init__(
-            name,
-            definition.keys,
-            definition.aggregates,
-            definition.emission,
-            WINDOW,
-            fields,
-            ansi=ansi,
-        )
+        super().__init__(name, definition, WINDOW, fields, ansi=ansi)
         self.tables: dict[str, TableLayout] = {MAIN: TableLayout(self._schema(), evicts=True)}
         check_names(name, self.tables[MAIN].schema.names)
 
@@ -118,16 +110,9 @@ class WindowOperator(TimedOperator):
         fields.insert(len(self.keys) + 1, T.StructField(WINDOW_LENGTH, T.StringType()))
         return T.StructType(fields)
 
-    def spec(self) -> dict[str, Any]:
-        return self.definition.to_json()
-
     @staticmethod
     def from_spec(name: OperatorName, data: dict[str, Any], *, ansi: bool = True) -> WindowOperator:
         return WindowOperator(name, WindowDefinition.from_json(data), ansi=ansi)
-
-    def code(self) -> bytes:
-        """What a worker needs to run it: a spec does not have the columns of late rows."""
-        return pickle.dumps((_restored, (self.name, self.definition, self.fields, self._ansi)))
 
     def sweep(self, table: str, moment: Moment) -> Eviction:
         return eviction(self.windows, moment)
@@ -211,12 +196,6 @@ class WindowOperator(TimedOperator):
         if not staying.all():
             changed = changed.filter(pa.array(staying))
         return TableChange(changed, int((staying & is_new).sum()), evicted=evicted)
-
-
-def _restored(
-    name: OperatorName, definition: WindowDefinition, fields: Sequence[Column], ansi: bool
-) -> WindowOperator:
-    return WindowOperator(name, definition, fields, ansi=ansi)
 
 
 class _Emitting:

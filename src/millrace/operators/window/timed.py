@@ -6,7 +6,9 @@ run without rows.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +28,25 @@ from millrace.operators.window.emission import IS_FINAL, Emission
 from millrace.operators.window.spec import WINDOW_TYPE
 
 
+class TimedDefinition(Protocol):
+    """What a spec says of an operator."""
+
+    @property
+    def keys(self) -> tuple[Column, ...]: ...
+
+    @property
+    def aggregates(self) -> tuple[AggregateSpec, ...]: ...
+
+    @property
+    def emission(self) -> Emission: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
 class TimedOperator:
     """Keys, aggregates, and when results are emitted."""
+
+    definition: TimedDefinition
 
     runs_without_rows = True
     """Results are final when the watermark passes, and it may pass without rows."""
@@ -35,9 +54,7 @@ class TimedOperator:
     def __init__(
         self,
         name: OperatorName,
-        keys: tuple[Column, ...],
-        aggregates: Sequence[AggregateSpec],
-        emission: Emission,
+        definition: TimedDefinition,
         column: str,
         fields: Sequence[Column],
         *,
@@ -46,17 +63,26 @@ class TimedOperator:
         """`column` has the bounds of results; `fields` are the columns of the stream, for the late
         rows."""
         self.name = name
-        self.keys = keys
-        self.emission = emission
+        self.definition = definition
+        self.keys = definition.keys
+        self.emission = definition.emission
         self.fields = tuple(fields)
-        self.reducers = Reducers(aggregates, ansi=ansi)
+        self.reducers = Reducers(definition.aggregates, ansi=ansi)
         self._ansi = ansi
         self._column = column
-        self._key_types = [types.arrow_type(k.type, f"key column {k.name!r}") for k in keys]
+        self._key_types = [types.arrow_type(k.type, f"key column {k.name!r}") for k in self.keys]
         check_names(name, self.output_schema.names)
         self.side_schemas: dict[str, T.StructType] = {
             LATE: T.StructType([T.StructField(f.name, f.type) for f in self.fields])
         }
+
+    def spec(self) -> dict[str, Any]:
+        return self.definition.to_json()
+
+    def code(self) -> bytes:
+        """What a worker needs to run it: a spec does not have the columns of late rows."""
+        made_of = (type(self), self.name, self.definition, self.fields, self._ansi)
+        return pickle.dumps((_restored, made_of))
 
     @property
     def key_fields(self) -> list[pa.Field]:
@@ -149,3 +175,14 @@ class TimedOperator:
         if self.emission.has_early:
             arrays.append(pa.array(np.full(len(bounds[0]), is_final)))
         return pa.RecordBatch.from_arrays(arrays, names=self.output_schema.names)
+
+
+def _restored(
+    kind: Any,
+    name: OperatorName,
+    definition: TimedDefinition,
+    fields: Sequence[Column],
+    ansi: bool,
+) -> TimedOperator:
+    operator: TimedOperator = kind(name, definition, fields, ansi=ansi)
+    return operator

@@ -149,7 +149,7 @@ class MillraceCases(MillraceQueries, CasesSide):
         return epochs
 
     def do_opened(self, name: str, rows: int, opened: int, at_once: int) -> int:
-        """Open so many windows, each of another key: `rows` of them in every minute."""
+        """Open this many windows, each of another key: `rows` of them in every minute."""
         for first in range(0, opened, at_once):
             flow = self._flow(min(at_once, opened - first), rows, None)
             query = self._flowing(name, flow, opened // rows, trigger="available_now")
@@ -159,7 +159,7 @@ class MillraceCases(MillraceQueries, CasesSide):
     def do_flow(
         self, name: str, rows: int, opened: int, warm: int, epochs: int, jump: int | None = None
     ) -> list[dict[str, Any]]:
-        """Epochs that open `rows` windows and end as many, while so many are open.
+        """Epochs that open `rows` windows and end as many, while this many are open.
 
         With `jump`, all that are open end at once some epochs after the warm-up.
         """

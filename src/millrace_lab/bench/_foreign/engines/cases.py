@@ -92,5 +92,5 @@ BY_NAME = {case.name: case for case in CASES}
 
 
 def limit_ms(minutes: int) -> int:
-    """Up to here, every side has emitted everything once it has taken in so many minutes."""
+    """Up to here, every side has emitted everything once it has taken in this many minutes."""
     return BASE_MS + (minutes - 2) * MINUTE_MS
