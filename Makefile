@@ -9,11 +9,12 @@ BENCH_ARGS ?=
 SOAK_ARGS ?= --minutes 5
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+SERVERS ?= $(HOME)/.cache/millrace/servers
 PEERS := $(patsubst src/millrace_lab/environments/%.txt,%,$(wildcard src/millrace_lab/environments/*.txt))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv java chromium demo test stress unit model lint wheel docs bench peers soak report lock clean
+.PHONY: help venv java chromium servers demo test stress unit model lint wheel docs bench peers soak report lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,14 +38,19 @@ java: ## check for Java 17 or newer; install it where possible
 chromium: ## check for Chromium, in which the tests look at the pages; install it where possible
 	@scripts/ensure-chromium
 
+servers: $(STAMP) ## install the servers that `make stress` talks to, outside of the tree
+	@mkdir -p $(SERVERS)
+	@scripts/servers/minio $(SERVERS)
+	@scripts/servers/hdfs $(SERVERS) $$(basename $(VENV)/lib/python*/site-packages/pyspark/jars/hadoop-client-api-*.jar .jar | sed 's/.*-//')
+
 demo: java $(STAMP) ## run the demonstration
 	@$(BIN)/millrace demo $(DEMO_ARGS)
 
 test: java chromium lint $(ARCHIVE) ## lint, then run the tests
 	@$(BIN)/python -m pytest --numprocesses 2 $(PYTEST_ARGS)
 
-stress: java chromium $(ARCHIVE) ## run the long matrices that `make test` leaves out
-	@HYPOTHESIS_PROFILE=stress $(BIN)/python -m pytest --numprocesses 2 -m "stress or property" $(PYTEST_ARGS)
+stress: java chromium servers $(ARCHIVE) ## run the long matrices that `make test` leaves out
+	@MILLRACE_SERVERS=$(SERVERS) HYPOTHESIS_PROFILE=stress $(BIN)/python -m pytest --numprocesses 2 -m "stress or property" $(PYTEST_ARGS)
 
 $(ARCHIVE): $(STAMP) tests/class_archive.py
 	@echo "making $@, with which Java starts in half the time"

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,12 +35,17 @@ def _java_options() -> str:
 # because functions in test modules are pickled by name, such as tests.spark.test_counts.
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
+
+from tests.servers import proxy, s3  # noqa: E402
+
 # Copies of remote segments are shared by location, and many tests call theirs the same.
 os.environ["MILLRACE_CACHE_DIR"] = tempfile.mkdtemp(prefix="millrace-tests-")
 atexit.register(shutil.rmtree, os.environ["MILLRACE_CACHE_DIR"], ignore_errors=True)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("JAVA_TOOL_OPTIONS", _java_options())
+# Spark's Python workers have the environment that Spark started in.
+os.environ.update(s3.ENVIRONMENT)
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
 )
@@ -49,11 +55,11 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 settings.register_profile(
     "default",
     deadline=None,
-    max_examples=60,
+    max_examples=24,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("stress", settings.get_profile("default"), max_examples=300)
+settings.register_profile("stress", settings.get_profile("default"), max_examples=120)
 settings.register_profile(
     "thorough", settings.get_profile("default"), derandomize=False, max_examples=2000
 )
@@ -89,3 +95,56 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def moto_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with s3.moto(tmp_path_factory.mktemp("moto")) as port:
+        yield port
+
+
+@pytest.fixture(scope="session")
+def minio_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with s3.minio(tmp_path_factory.mktemp("minio")) as port:
+        yield port
+
+
+@pytest.fixture(scope="session")
+def hdfs_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    from tests.servers.hdfs import hdfs
+
+    with hdfs(tmp_path_factory.mktemp("hdfs")) as url:
+        yield url
+
+
+@pytest.fixture
+def hdfs_folder(hdfs_root: str) -> str:
+    """A new folder of HDFS."""
+    return f"{hdfs_root}/{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def network() -> Iterator[proxy.Proxy]:
+    """The way to S3, which a test may disturb."""
+    proxy.S3.reset()
+    yield proxy.S3
+    proxy.S3.reset()
+
+
+@pytest.fixture
+def moto_bucket(moto_port: int, network: proxy.Proxy) -> str:
+    """A new bucket on moto's server."""
+    return _bucket(network, moto_port)
+
+
+@pytest.fixture
+def minio_bucket(minio_port: int, network: proxy.Proxy) -> str:
+    """A new bucket on MinIO."""
+    return _bucket(network, minio_port)
+
+
+def _bucket(network: proxy.Proxy, port: int) -> str:
+    network.target = ("127.0.0.1", port)
+    name = f"tests-{uuid.uuid4().hex[:12]}"
+    s3.make_bucket(name)
+    return f"s3://{name}"

@@ -21,6 +21,7 @@ class Deviation(Enum):
     LATE_WITHOUT_PARENT = "a driver whose parent was collected takes its own manifest away"
     PARENT_IS_PROOF = "a driver whose parent is there asks no further"
     LATE_WITHOUT_CHILD = "a driver that finds no child of its manifest takes it away"
+    MARK_AFTERWARDS = "a collection marks an epoch after it has deleted its manifest"
     COLLECT_UNFINISHED = "segments of an epoch that is not committed are collected"
     SHARED_SEGMENT_NAMES = "two attempts of a shard write to the same file"
     OFFSETS_OVERWRITTEN = "Spark's offset log lets a second driver replace a batch's offsets"
@@ -84,6 +85,7 @@ SHOWN_IN = {
     Deviation.LATE_WITHOUT_CHILD: Bounds(
         batches=3, losses=0, rows=(0, 1, 0), start=(0, 0), target=(0, 0)
     ),
+    Deviation.MARK_AFTERWARDS: Bounds(batches=2, losses=0, start=(0, 0), target=(0, 0)),
     Deviation.COLLECT_UNFINISHED: Bounds(drivers=1, batches=1),
     Deviation.SHARED_SEGMENT_NAMES: Bounds(batches=1, losses=1),
     Deviation.OFFSETS_OVERWRITTEN: Bounds(batches=2, losses=0, start=(0, 0), target=(0, 0)),

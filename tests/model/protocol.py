@@ -320,9 +320,13 @@ class Protocol:
         return manifest
 
     def _look_for_head(self, state: State, d: int, driver: Driver) -> Step:
-        """The head is never collected: if nothing is later than this epoch, it is the head."""
+        """What was never collected has no mark, and was not there before. The head is never
+        collected: if nothing is later than this epoch, it is the head."""
         parent = state.manifests[driver.trail - 1] if driver.trail else None
-        if self.wrong is Deviation.NO_LATENESS_CHECK or state.head == driver.trail + 1:
+        is_marked = driver.trail + 1 in state.marked
+        if self.wrong is Deviation.NO_LATENESS_CHECK or not is_marked:
+            return self._committed(state, d, driver)
+        if state.head == driver.trail + 1:
             return self._committed(state, d, driver)
         if self.wrong is Deviation.PARENT_IS_PROOF and parent is not None:
             return self._committed(state, d, driver)
@@ -380,9 +384,13 @@ class Protocol:
         Manifests go in any order, because leases of readers keep any of them for a while.
         """
         for epoch in range(1, state.head - self.bounds.retain + 1):
-            if state.manifests[epoch - 1] is not None:
+            is_there, is_marked = state.manifests[epoch - 1] is not None, epoch in state.marked
+            is_wrong = self.wrong is Deviation.MARK_AFTERWARDS
+            if is_there and (is_marked or is_wrong):
                 gone = _put(state.manifests, epoch - 1, None)
                 yield f"collect(manifest {epoch})", state._replace(manifests=gone)
+            if not is_marked and is_there is not is_wrong:
+                yield f"mark({epoch})", state._replace(marked=state.marked | {epoch})
         unfinished = self.wrong is Deviation.COLLECT_UNFINISHED
         drivers = tuple(
             driver._replace(reports=tuple((executor, None) for executor, _ in driver.reports))

@@ -86,6 +86,8 @@ class State(NamedTuple):
     losses: int
     """How many executors were lost so far."""
     drivers: tuple[Driver, ...]
+    marked: frozenset[int] = frozenset()
+    """Epochs of which it is written down that they may be collected."""
 
     @property
     def head(self) -> int:

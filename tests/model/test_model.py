@@ -35,6 +35,7 @@ BREAKS = {
     Deviation.LATE_WITHOUT_PARENT: {KEPT},
     Deviation.PARENT_IS_PROOF: {ONE_WINNER},
     Deviation.LATE_WITHOUT_CHILD: {KEPT},
+    Deviation.MARK_AFTERWARDS: {ONE_WINNER},
     Deviation.COLLECT_UNFINISHED: {LOST},
     Deviation.SHARED_SEGMENT_NAMES: {LOST},
     Deviation.OFFSETS_OVERWRITTEN: {LOST, DOUBLE, OUTPUT},
@@ -78,7 +79,7 @@ def test_every_action_is_taken() -> None:
         *("launch", "log_offsets", "replay", "offsets_taken", "crash"),
         *("begin_epoch", "skip_batch", "run_shard", "sink_fails", "create_manifest", "fenced"),
         *("not_head", "late", "lost", "committed", "spark_commit", "commit_taken"),
-        *("collect", "lose_executor", "follow"),
+        *("mark", "collect", "lose_executor", "follow"),
     }
 
 

@@ -24,7 +24,7 @@ from millrace.operators import Operator
 from millrace.operators.registry import check_change
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.placement import starting_assignments
-from millrace.spark.bookkeeping import checkpoint_files
+from millrace.spark.bookkeeping import checkpoint_files, wait_for_sources
 from millrace.spark.failures import unwrapped
 from millrace.spark.heartbeat import continue_heartbeat, with_heartbeat
 from millrace.spark.pipeline import Pipeline
@@ -102,7 +102,10 @@ def start_query(
                     writer.start().awaitTermination()
                 except StreamingQueryException as error:
                     raise unwrapped(run.failure or error) from error
-            return writer.start()
+            query = writer.start()
+            if store.local_path("") is None:
+                wait_for_sources(query)
+            return query
 
     run.start(launch)
     return Query(run, store.url, beats)

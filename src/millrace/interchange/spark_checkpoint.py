@@ -26,7 +26,7 @@ from millrace.interchange import spark_state
 from millrace.interchange.offsets import Files, read_offsets, with_more_sources
 from millrace.interchange.spark_state import TIMERS, Filled, SparkOperator
 from millrace.interchange.transfer import Transfer
-from millrace.interchange.writing import OperatorState, StateWriter
+from millrace.interchange.writing import OperatorState, Reached, StateWriter
 from millrace.keygroups import DEFAULT_KEY_GROUPS
 from millrace.keygroups.scheme import Scheme
 from millrace.log import OperatorLog, open_store
@@ -81,10 +81,7 @@ def import_spark(
     writer = StateWriter(location, key_groups, parallelism, scheme)
     rows = sum(writer.operator(targets[name].name, state) for name, state in read.items())
     writer.put_offsets(files)
-    if files:
-        writer.commit(batch_id, *_times(files, batch_id))
-    else:
-        writer.commit()
+    writer.commit(Reached(batch_id, *_times(files, batch_id)) if files else Reached())
     return Transfer(writer.url, 1, tuple(targets), rows, bool(files))
 
 

@@ -33,6 +33,8 @@ from millrace.errors import (
     StoreError,
     UnsafeFolderError,
 )
+from millrace.ids import Epoch
+from millrace.log.layout import segment_epoch
 from millrace.log.mapping import map_file
 from millrace.log.store import Store
 
@@ -54,11 +56,11 @@ class SegmentCopy:
     """A sparse copy of a remote segment."""
 
     def __init__(self, store: Store, path: str, size: int) -> None:
-        if size > LARGE:
-            _check_length(store, path, size)
         self._store = store
         self._path = path
-        self._full = os.path.join(copies_of(store), f"{path}.{size}")
+        self._full = _copy_path(store, path, size)
+        if size > LARGE and not os.path.exists(self._full):
+            _check_length(store, path, size)
         self._identity: tuple[int, int] | None = None
         file = -1
         try:
@@ -118,6 +120,30 @@ class SegmentCopy:
             ) from error
         finally:
             os.close(file)
+
+
+def keep(store: Store, path: str, data: memoryview) -> None:
+    """Keep what this machine is writing to a remote store: it will not be fetched from there.
+
+    Half of it, after a crash, is like any other copy with holes.
+    """
+    full = _copy_path(store, path, len(data))
+    try:
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        file = os.open(full, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.truncate(file, len(data))
+            at = 0
+            while at < len(data):
+                at += os.pwrite(file, data[at:], at)
+        finally:
+            os.close(file)
+    except OSError as error:
+        _log.warning("no copy of %s on this machine, it will be fetched: %s", path, error)
+
+
+def _copy_path(store: Store, path: str, size: int) -> str:
+    return os.path.join(copies_of(store), f"{path}.{size}")
 
 
 def _check_length(store: Store, path: str, size: int) -> None:
@@ -219,17 +245,19 @@ def _nameless() -> IO[bytes] | None:
         return None
 
 
-def prune(store: Store, live: Collection[str]) -> int:
-    """Delete the copies of segments that are no longer live; how many there were.
+def prune(store: Store, live: Collection[str], version: Epoch) -> int:
+    """Delete the copies of segments that are not live at a version; how many there were.
 
-    A process that has one mapped keeps it until it unmaps it.
+    Those of later epochs stay: they were just written. A process that has one mapped keeps it
+    until it unmaps it.
     """
     root = copies_of(store)
     unused = []
     for folder, _, names in os.walk(root):
         for name in names:
             full = os.path.join(folder, name)
-            if os.path.relpath(full, root).rpartition(".")[0] not in live:
+            path = os.path.relpath(full, root).rpartition(".")[0]
+            if path not in live and segment_epoch(path) <= version:
                 unused.append(full)
     for full in unused:
         with contextlib.suppress(FileNotFoundError):

@@ -20,8 +20,17 @@ from millrace.errors import (
 from millrace.ids import Epoch
 from millrace.log import manifest as manifests
 from millrace.log.journal import Journal
-from millrace.log.layout import IDENTITY, LEASES, MANIFESTS, REQUESTS, SEGMENTS, SPARK, VIEWS
-from millrace.log.retention import segment_epoch
+from millrace.log.layout import (
+    COLLECTED,
+    IDENTITY,
+    LEASES,
+    MANIFESTS,
+    REQUESTS,
+    SEGMENTS,
+    SPARK,
+    VIEWS,
+    segment_epoch,
+)
 from millrace.log.segment import SegmentEntry, open_segment
 from millrace.log.spark_logs import check_logs, damaged_logs
 from millrace.log.trail import Trail
@@ -175,7 +184,7 @@ def _sort_files(
     named = {path for segments in needed.values() for path in segments}
     for path in journal.store.list(""):
         top = path.split("/", 1)[0]
-        if path in named or top in (IDENTITY, SPARK, REQUESTS, LEASES, VIEWS):
+        if path in named or top in (IDENTITY, SPARK, REQUESTS, LEASES, VIEWS, COLLECTED):
             continue
         if top == MANIFESTS and manifests.epoch_of_path(path) is not None:
             continue

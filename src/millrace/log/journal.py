@@ -29,6 +29,7 @@ from millrace.keygroups.scheme import CHAINED, Scheme
 from millrace.log import manifest as manifests
 from millrace.log.layout import IDENTITY, MANIFESTS
 from millrace.log.manifest import SEAL_BYTES, Manifest, OperatorCommit
+from millrace.log.marks import is_marked
 from millrace.log.store import Store
 from millrace.log.trail import OperatorLog, Trail
 
@@ -320,10 +321,11 @@ class Journal:
         says nothing: a reader's lease may have kept it, a collection may have taken it at this
         moment. See docs/decisions/0014.
 
-        This costs a list per epoch, and no other look would do: of the epochs after this one only
-        the head is sure to be there, whose number a driver that slept cannot know; and Spark's
-        logs, whose names it could ask for, forget old batches.
+        To find the head takes a list. An epoch that was collected is marked, so without a mark
+        there is nothing to find.
         """
+        if not is_marked(self.store, epoch):
+            return
         head = self.head()
         if head <= epoch:
             return

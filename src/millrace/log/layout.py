@@ -8,6 +8,7 @@
       requests/                  what was asked of the query, and how it ended
       leases/                    epochs that readers hold
       views/<name>/              the last results of a view
+      collected/                 which epochs were collected, roughly
 
 Anything else is not Millrace's.
 """
@@ -21,3 +22,10 @@ SPARK = "spark"
 REQUESTS = "requests"
 LEASES = "leases"
 VIEWS = "views"
+COLLECTED = "collected"
+
+
+def segment_epoch(path: str) -> int:
+    """The epoch in a segment's file name; 0 for files that are not segments."""
+    stem = path.rsplit("/", 1)[-1].split("-", 1)[0]
+    return int(stem) if stem.isascii() and stem.isdigit() else 0

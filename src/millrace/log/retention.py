@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from millrace.ids import Epoch
 from millrace.log import manifest as manifests
+from millrace.log import marks
 from millrace.log.journal import Journal
-from millrace.log.layout import SEGMENTS
+from millrace.log.layout import SEGMENTS, segment_epoch
 from millrace.log.leases import Lease, leases
 
 
@@ -39,6 +40,10 @@ class Garbage:
 def collect(journal: Journal, retain: int) -> Swept:
     """Keep the last `retain` epochs, those back to a full manifest, and what readers hold."""
     found = garbage(journal, retain)
+    if found.epochs:
+        # Before they go: who commits one of them late finds its name free, and looks for this.
+        marks.mark(journal.store, found.epochs)
+        marks.tidy(journal.store, max(found.epochs))
     # Manifests first: a segment is removed only when no epoch that can be opened needs it.
     for epoch in found.epochs:
         journal.store.delete(manifests.manifest_path(epoch))
@@ -121,9 +126,3 @@ def _full_at(journal: Journal, epochs: list[Epoch], wanted: Epoch) -> Epoch | No
         if all(journal.has(before) for before in range(last_full, joined[0])):
             return last_full
     return None
-
-
-def segment_epoch(path: str) -> int:
-    """The epoch in a segment's file name; 0 for files that are not segments."""
-    stem = path.rsplit("/", 1)[-1].split("-", 1)[0]
-    return int(stem) if stem.isascii() and stem.isdigit() else 0

@@ -209,7 +209,8 @@ class Snapshot:
         store = self.journal.store
         if store.local_path("") is None:
             with contextlib.suppress(OSError):
-                prune(store, {entry.path for entry in self.trail.segments()})
+                live = {entry.path for entry in self.trail.segments()}
+                prune(store, live, self.trail.epoch)
 
     @property
     def read_bytes(self) -> int:

@@ -40,7 +40,7 @@ from millrace.reconfigure.director import Director
 from millrace.spark.executors import preferred_locations
 from millrace.spark.pipeline import Flow
 from millrace.spark.plans import Layout, PlanCache
-from millrace.spark.session import BATCH_SETTINGS
+from millrace.spark.session import BATCH_SETTINGS, FIXED_WIDTH_SETTINGS
 from millrace.spark.shard import encode_times
 
 BatchTimes = Callable[[], tuple[int, int | None]]
@@ -135,6 +135,9 @@ class EpochRunner:
     def _plan(self, epoch: _RunningEpoch, df: DataFrame) -> Flow:
         is_first = epoch.times.version == 0
         flow = self._plans.over(df, encode_times(epoch.times), epoch.layout, is_first=is_first)
+        if self._is_first and self._plans.are_fixed_width(df):
+            for key, value in FIXED_WIDTH_SETTINGS.items():
+                df.sparkSession.conf.set(key, value)
         epoch.phases["plan"] = clock.stopwatch() - epoch.started
         return flow
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 PACKAGE = "io.millrace"
 SOURCES = (
     *("Executors", "Fingerprints", "KeptRows", "LateRows", "LocalCheckpointFiles"),
-    *("MomentRdd", "PlanTemplate"),
+    *("MomentRdd", "PlanTemplate", "StoreCheckpointFiles"),
 )
 
 _installed: dict[str, tuple[Any, Any, Any]] = {}

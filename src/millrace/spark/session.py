@@ -13,6 +13,9 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from millrace.errors import SessionError, UnsupportedVersionError, UsageError
+from millrace.log.store.objects import SETTINGS as OBJECT_STORES
+from millrace.log.store.patience import REQUEST, TOTAL
+from millrace.log.store.webhdfs import USER
 from millrace.spark.tables import register
 
 DAEMON_MODULE = "millrace.spark.daemon"
@@ -34,6 +37,9 @@ SETTINGS: dict[str, tuple[str, str]] = {
 }
 """Settings and why they matter. All are fixed when the session starts."""
 
+STORE_SETTINGS = (*OBJECT_STORES, USER, TOTAL, REQUEST)
+"""Variables of the driver's environment that executors need too, to reach the location."""
+
 BATCH_SETTINGS: dict[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
     "spark.sql.adaptive.enabled": "false",
@@ -43,6 +49,21 @@ BATCH_SETTINGS: dict[str, str] = {
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
 }
 """Settings of the session inside an epoch; the user's own session keeps its values."""
+
+FIXED_WIDTH_SETTINGS: dict[str, str] = {
+    # With a limit Spark adds up the sizes of all columns after every row that it sends to Python,
+    # which takes longer than sending it. This number stands for no limit.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
+}
+"""More of them for epochs whose rows are all of one width: their number limits a batch's bytes."""
+
+_SPARKS_SECRETS = "(?i)secret|password|token|access[.]?key"
+"""Spark's own `spark.redaction.regex`."""
+_SECRETS_UNKNOWN_TO_SPARK = (
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_SAS_KEY",
+    "GOOGLE_SERVICE_ACCOUNT_KEY",
+)
 
 
 def session(
@@ -65,12 +86,27 @@ def session(
         builder = builder.master(master)
     for key, (value, _) in SETTINGS.items():
         builder = builder.config(key, value)
+    for key, text in executor_environment(os.environ).items():
+        builder = builder.config(key, text)
     for key, value in (config or {}).items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     check_session(spark)
     register(spark)
     return spark
+
+
+def executor_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Settings by which executors reach the store as this process does.
+
+    They are part of the session's properties, which Spark's page and event log show unless their
+    names look secret. Spark does not know all of these names.
+    """
+    given = {name: environment[name] for name in STORE_SETTINGS if name in environment}
+    found = {f"spark.executorEnv.{name}": value for name, value in given.items()}
+    if any(name in given for name in _SECRETS_UNKNOWN_TO_SPARK):
+        found["spark.redaction.regex"] = "|".join((_SPARKS_SECRETS, *_SECRETS_UNKNOWN_TO_SPARK))
+    return found
 
 
 def check_session(spark: SparkSession) -> list[str]:

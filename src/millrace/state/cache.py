@@ -131,7 +131,8 @@ class CachedVersion:
             held.replicas[key] = replica
         replica.follow(held.trail.operator(table), self.version, groups)
         if self.version % PRUNE_EVERY == 0 and self.store.local_path("") is None:
-            prune(self.store, {entry.path for entry in held.trail.segments()})
+            live = {entry.path for entry in held.trail.segments()}
+            prune(self.store, live, held.trail.epoch)
         for group in replica.held():
             if replica.lag(int(group)) > FORGET_AFTER:
                 replica.forget(group.reshape(1))

@@ -16,7 +16,7 @@ from millrace.epoch import rows as wire
 from millrace.ids import OperatorName
 from millrace.interchange.spark_checkpoint import _tables
 from millrace.interchange.spark_state import TIMERS, Filled
-from millrace.interchange.writing import OperatorState, StateWriter
+from millrace.interchange.writing import OperatorState, Reached, StateWriter
 from millrace.keygroups.hashing import fingerprints
 from millrace.keygroups.scheme import UNSALTED
 from millrace.log.segment import HI, LO
@@ -99,7 +99,7 @@ def test_every_kind_of_state(tmp_path: Path) -> None:
     tables = _tables(target, filled(rows), UNSALTED)
     writer = StateWriter(str(tmp_path), 16, 1, UNSALTED)
     writer.operator(target.name, OperatorState(target.spec(), tables))
-    writer.commit()
+    writer.commit(Reached())
     with mr.open(str(tmp_path)) as reader:
         shown = {row["user"]: row for row in reader.to_arrow("visits").to_pylist()}
         assert dict(shown["ann"].pop("pages")) == {"/": 1, "/a": 2}, "one had expired in Spark"

@@ -15,6 +15,7 @@ import pytest
 from tests.unit.driving import OPERATOR, Location, fingerprint, to_state
 
 from millrace.errors import CorruptSegmentError, MissingFileError, StoreError, UnsafeFolderError
+from millrace.ids import Epoch
 from millrace.keygroups import Assignment
 from millrace.log import copies as copies_module
 from millrace.log.copies import COALESCE, VARIABLE, SegmentCopy, coalesced, copies_of, prune
@@ -291,12 +292,16 @@ def test_copies_of_what_is_not_live_are_deleted(location: Location, remote: Coun
     location.step({fingerprint(i): (i, "z") for i in range(400)})
     replica = followed(location, remote, range(16))
     live = set(location.trail.operator(OPERATOR).segments()) - {first.path}
-    assert prune(remote, live) == 1  # type: ignore[arg-type]
+    # Written in a later epoch than the one that is looked at.
+    assert prune(remote, live, Epoch(0)) == 0  # type: ignore[arg-type]
+    at = location.trail.epoch
+    assert prune(remote, live, at) == 1  # type: ignore[arg-type]
     assert not copy_of(remote, first).exists()
     # Who has it mapped keeps it.
     assert to_state(replica.read(location.every)) == location.state()
-    assert prune(remote, live) == 0  # type: ignore[arg-type]
-    assert prune(CountingStore(open_store("/nowhere/at/all")), live) == 0  # type: ignore[arg-type]
+    assert prune(remote, live, at) == 0  # type: ignore[arg-type]
+    nowhere = CountingStore(open_store("/nowhere/at/all"))
+    assert prune(nowhere, live, at) == 0  # type: ignore[arg-type]
 
 
 def test_without_a_folder_for_copies_pages_are_read_into_memory(

@@ -30,6 +30,7 @@ from millrace.log.journal import FULL_EVERY
 from millrace.log.layout import IDENTITY
 from millrace.log.leases import acquire
 from millrace.log.manifest import manifest_path
+from millrace.log.marks import LARGE, SMALL, mark
 from millrace.log.retention import collect
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -291,6 +292,8 @@ def test_a_late_manifest_next_to_those_that_count_is_taken_away(
     run(location, 2)
     late = Location(str(root), SCHEMA, 4)
     run(location, 2)
+    # As a collection does.
+    mark(location.store, [Epoch(3)])
     (root / manifest_path(Epoch(3))).unlink()
     with pytest.raises(FencedError, match=r"epoch 3 of .* committed up to epoch 4"):
         late.commit([], run="late")
@@ -377,13 +380,13 @@ def test_the_newest_epoch_while_others_go_on_and_collect(
         journal.newest()
 
 
-def test_a_commit_asks_for_the_manifests_once(location: Location) -> None:
+def test_a_commit_lists_nothing(location: Location) -> None:
     run(location, 2)
     store = RecordingStore(location.store)
     location.journal = Journal(store, location.journal.identity)
     location.commit([])
-    created, following = manifest_path(Epoch(3)), manifest_path(Epoch(4))
-    assert store.asked == [("create", created), ("list", "manifests"), ("size", following)]
+    looks = [("size", f"collected/{size}/000000000000") for size in (SMALL, LARGE)]
+    assert store.asked == [("create", manifest_path(Epoch(3))), *looks]
 
 
 def test_half_written_manifests_do_not_count(root: Path, location: Location) -> None:

@@ -12,9 +12,10 @@ from millrace.errors import FencedError, UnknownEpochError
 from millrace.ids import Epoch
 from millrace.log import Journal
 from millrace.log import journal as journal_module
+from millrace.log.layout import segment_epoch
 from millrace.log.leases import Holder
 from millrace.log.manifest import manifest_path
-from millrace.log.retention import Swept, collect, segment_epoch
+from millrace.log.retention import Swept, collect
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

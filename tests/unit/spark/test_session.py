@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,13 @@ import pytest
 
 import millrace as mr
 from millrace.errors import SessionError, UnsupportedVersionError
-from millrace.spark.session import SETTINGS, check_session, check_versions
+from millrace.spark.session import (
+    SETTINGS,
+    STORE_SETTINGS,
+    check_session,
+    check_versions,
+    executor_environment,
+)
 
 
 def test_the_installed_versions_are_fine() -> None:
@@ -72,3 +79,19 @@ def test_a_session_that_lacks_settings_is_used_with_a_warning() -> None:
         with pytest.warns(UserWarning, match="set before the session starts") as caught:
             assert check_session(fake(False, good | {key: "something else"})) == [key]
         assert f"{key}={value} ({reason})" in str(caught[0].message)
+
+
+def test_executors_reach_the_store_and_secrets_are_hidden() -> None:
+    """Every variable that holds a secret has a name that the pattern for secrets finds."""
+    secrets = [
+        name
+        for name in STORE_SETTINGS
+        if any(word in name for word in ("SECRET", "TOKEN", "SAS", "ACCOUNT_KEY"))
+    ]
+    assert len(secrets) > 4
+    for name in secrets:
+        found = executor_environment({name: "x", "HOME": "/root"})
+        assert found.pop(f"spark.executorEnv.{name}") == "x"
+        pattern = found.pop("spark.redaction.regex", "(?i)secret|password|token|access[.]?key")
+        assert re.search(pattern, f"spark.executorEnv.{name}"), name
+        assert found == {}
