@@ -23,7 +23,7 @@ from millrace.errors import MissingFileError, NotAnExportError, UsageError
 from millrace.ids import Epoch, OperatorName, table_name
 from millrace.interchange import delta
 from millrace.interchange.offsets import Files, read_offsets, write_files
-from millrace.interchange.writing import OperatorState, StateWriter
+from millrace.interchange.writing import OperatorState, Reached, StateWriter
 from millrace.keygroups.scheme import CHAINED, Scheme
 from millrace.log import open_store
 from millrace.log.layout import IDENTITY, SPARK
@@ -82,6 +82,7 @@ def export(
             "batchId": reader.batch_id,
             "watermark": reader.watermark_ms,
             "processing": reader.snapshot.trail.processing_ms,
+            "watermarks": dict(reader.snapshot.trail.watermarks),
             "keyGroups": reader.key_groups,
             "fingerprints": scheme.to_json(),
             "exported": clock.now_ms(),
@@ -244,8 +245,14 @@ def import_state(
             for table, content in operator["tables"].items()
         }
         rows += writer.operator(OperatorName(name), OperatorState(operator["spec"], tables))
-    times = header["batchId"], header["watermark"], header["processing"]
-    return _finish(writer, files, times, rows, tuple(header["operators"]))
+    reached = Reached(
+        header["batchId"],
+        header["watermark"],
+        header["processing"],
+        # Exports of earlier versions have none.
+        {OperatorName(name): us for name, us in header.get("watermarks", {}).items()},
+    )
+    return _finish(writer, files, reached, rows, tuple(header["operators"]))
 
 
 def _import_location(
@@ -271,8 +278,11 @@ def _import_location(
             layouts = reader.snapshot.description(name).tables
             tables = {table: _whole(reader, name, table) for table in layouts}
             rows += writer.operator(name, OperatorState(spec, tables))
-        times = reader.batch_id, reader.watermark_ms, reader.snapshot.trail.processing_ms
-        return _finish(writer, files, times, rows, tuple(map(str, specs)))
+        trail = reader.snapshot.trail
+        reached = Reached(
+            reader.batch_id, reader.watermark_ms, trail.processing_ms, trail.watermarks
+        )
+        return _finish(writer, files, reached, rows, tuple(map(str, specs)))
 
 
 def _whole(reader: Reader, name: str, table: str) -> pa.Table:
@@ -333,16 +343,11 @@ def _read_part(data: bytes, path: str) -> pa.Table:
 def _finish(
     writer: StateWriter,
     files: Files,
-    times: tuple[int | None, int | None, int],
+    reached: Reached,
     rows: int,
     operators: tuple[str, ...],
 ) -> Transfer:
-    """`times` are the batch, the watermark and the processing time of the state."""
     writer.put_offsets(files)
-    batch_id, watermark_ms, processing_ms = times
     # Without offsets the sources start over, with batch 0.
-    if files:
-        writer.commit(batch_id, watermark_ms, processing_ms)
-    else:
-        writer.commit(processing_ms=processing_ms)
+    writer.commit(reached if files else Reached(processing_ms=reached.processing_ms))
     return Transfer(writer.url, Epoch(1), operators, rows, bool(files))

@@ -7,6 +7,7 @@ before that, the location has no epoch.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,17 @@ class OperatorState:
 
     spec: dict[str, Any]
     tables: Mapping[str, pa.Table]
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a state is: the last batch in it, and its times."""
+
+    batch_id: int | None = None
+    watermark_ms: int | None = None
+    processing_ms: int = 0
+    watermarks: Mapping[OperatorName, int] = dataclasses.field(default_factory=dict)
+    """Of each operator that has its own, in microseconds."""
 
 
 class StateWriter:
@@ -130,19 +142,18 @@ class StateWriter:
         for path, data in sorted(files.items()):
             self._journal.store.put(f"{SPARK}/{path}", data)
 
-    def commit(
-        self, batch_id: int | None = None, watermark_ms: int | None = None, processing_ms: int = 0
-    ) -> None:
+    def commit(self, reached: Reached) -> None:
         """Make what was written the location's first epoch."""
         self._journal.commit(
             self._journal.trail(Epoch(0)),
             run=clock.fresh_id(),
-            batch_id=batch_id,
-            watermark_ms=watermark_ms,
-            processing_ms=processing_ms,
+            batch_id=reached.batch_id,
+            watermark_ms=reached.watermark_ms,
+            processing_ms=reached.processing_ms,
             operators=self._commits,
             specs=self._specs,
             full=True,
+            watermarks=dict(reached.watermarks),
         )
 
 

@@ -156,6 +156,33 @@ def test_refusals(counting: Counting, tmp_path: Path) -> None:
         import_state(str(tmp_path / "out"), str(tmp_path / "new"), epoch=1)
 
 
+@pytest.mark.parametrize("exported", [False, True])
+@pytest.mark.parametrize("fresh_source", [False, True])
+def test_operators_keep_their_watermarks(
+    counting: Counting, tmp_path: Path, exported: bool, fresh_source: bool
+) -> None:
+    """Without it, a row that was late before the move would not be late after it."""
+    name = counting.operator.name
+    counting.journal.commit(
+        counting.trail,
+        run="test",
+        batch_id=2,
+        watermark_ms=7_000,
+        operators={},
+        specs={},
+        full=False,
+        watermarks={name: 5_000_250},
+    )
+    source = counting.url
+    if exported:
+        source = export(counting.url, str(tmp_path / "out")).location
+    place = import_state(source, str(tmp_path / "new"), fresh_source=fresh_source).location
+    with mr.open(place) as reader:
+        trail = reader.snapshot.trail
+        known = {} if fresh_source else {name: 5_000_250}
+        assert (trail.watermarks, trail.watermark_ms) == (known, None if fresh_source else 7_000)
+
+
 def test_types_that_delta_lacks(tmp_path: Path) -> None:
     made = Counting(str(tmp_path / "location"), [Column("gap", T.DayTimeIntervalType())])
     made.journal.commit(
