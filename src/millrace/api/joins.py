@@ -197,7 +197,7 @@ class _Both:
         return JoinSide(
             F.col(rows),
             [column(name) for name in self.names],
-            [column(c.name) for c in self.plain(stream)],
+            [(column(c.name), c.type) for c in self.plain(stream)],
             event_us,
         )
 

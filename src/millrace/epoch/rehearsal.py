@@ -1,4 +1,4 @@
-"""Two epochs of a tiny operator, so that the kernels of every epoch are loaded.
+"""A few epochs of tiny operators, so that the kernels of every epoch are loaded.
 
 Loading compiled kernels takes about a second, and compiling one for the first time on a machine
 takes as long again. If that happens before a process is forked, its children have the kernels from
@@ -10,6 +10,7 @@ that waits for a compiler.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from pyspark.sql import types as T
 
 from millrace.arrays import Int64Array, UInt64Array
 from millrace.epoch.commit import Commit, Times, collect_reports, commit_epoch
+from millrace.epoch.rehearsed import parts
 from millrace.epoch.shard import ShardTask, group_ranges, open_shard
 from millrace.ids import Epoch, OperatorName, Shard
 from millrace.keygroups import Assignment
@@ -25,7 +27,7 @@ from millrace.keygroups.hashing import digests, entry_digests
 from millrace.keygroups.scheme import UNSALTED
 from millrace.log import Journal, open_store
 from millrace.log.segment import DELETED, HI, LO
-from millrace.operators import Change, Moment, TableChange, TableLayout
+from millrace.operators import Change, Moment, Operator, TableChange, TableLayout
 from millrace.operators.operator import MAIN
 from millrace.state.base import merge_addresses
 from millrace.state.cache import ReplicaCache
@@ -77,8 +79,20 @@ class _Rehearsed:
 
 
 def rehearse() -> None:
-    """Write, follow, find, read and merge a few rows."""
-    operator = _Rehearsed()
+    """Write, follow, find, read and merge a few rows, and have other kinds of operators do so."""
+    _run(_Rehearsed(), [([_rows(1), _rows(2)], None), ([_rows(2), _rows(3)], None)])
+    _rehearse_the_rest()
+    for part in parts():
+        _run(part.operator, [([rows], us) for rows, us in part.epochs])
+
+
+def _rows(first: int) -> pa.Table:
+    return pa.table({HI: pa.array([first, 1 << 63], pa.uint64())})
+
+
+def _run(operator: Operator, epochs: Sequence[tuple[Sequence[Any], int | None]]) -> None:
+    """Epochs of an operator, each with the rows of its steps and a watermark; then a look at all
+    that is left."""
     assignments = {operator.name: Assignment.even(_GROUPS, 1)}
     cache = ReplicaCache()
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
@@ -96,20 +110,20 @@ def rehearse() -> None:
             ansi=True,
             scheme=journal.identity.scheme,
         )
-        for _ in range(2):
-            times = Times.after(trail, 0, None)
+        for steps, watermark_us in epochs:
+            times = Times.after(trail, 0, watermark_us)
             moment = times.moment(assignments[operator.name])
             shard = open_shard(task, operator, Shard(0), moment, cache)
-            for first in (times.epoch, times.epoch + 1):
-                shard.apply(pa.table({HI: pa.array([first, 1 << 63], pa.uint64())}))
+            for rows in steps:
+                shard.apply(rows)
             reports = collect_reports(times.epoch, assignments, [shard.seal()])
             commit = Commit("rehearsal", trail.epoch, full=False)
             commit_epoch(journal, trail, times, [operator], assignments, reports, commit)
         moment = Times.after(trail, 0, None).moment(assignments[operator.name])
         last = open_shard(task, operator, Shard(0), moment, cache)
-        last.replicas[MAIN].read(np.arange(_GROUPS))
-        last.replicas[MAIN].changed(0)
-    _rehearse_the_rest()
+        for replica in last.replicas.values():
+            replica.read(np.arange(_GROUPS))
+            replica.changed(0)
 
 
 def _rehearse_the_rest() -> None:

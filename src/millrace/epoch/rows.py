@@ -8,6 +8,7 @@ the columns does not matter, and an operator's exchange sends only what the oper
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -54,8 +55,16 @@ def column(number: int) -> str:
 
 
 def right(number: int) -> str:
-    """A column of a join's right stream; NULL in rows of the left."""
+    """A column of a join's right stream."""
     return f"_r{number}"
+
+
+def shared(left: int, right_: int) -> str:
+    """A column of each stream of a join, in one: a row has that of its own stream."""
+    return f"{column(left)}{right(right_)}"
+
+
+_SHARED = re.compile(f"({column(0)[:-1]}[0-9]+)({right(0)[:-1]}[0-9]+)")
 
 
 def initial(number: int) -> str:
@@ -76,10 +85,14 @@ def partial(aggregate: int, number: int) -> str:
 def decode(table: pa.Table) -> Input:
     """The rows as an operator takes them."""
     names = frozenset(table.column_names)
+    columns = {name: table.column(name) for name in names}
+    for name in names:
+        if both := _SHARED.fullmatch(name):
+            columns |= dict.fromkeys(both.groups(), columns[name])
 
     def numbered(name: Callable[[int], str]) -> tuple[pa.ChunkedArray, ...]:
-        found = itertools.takewhile(names.__contains__, map(name, itertools.count()))
-        return tuple(map(table.column, found))
+        found = itertools.takewhile(columns.__contains__, map(name, itertools.count()))
+        return tuple(map(columns.__getitem__, found))
 
     def of_aggregate(aggregate: int) -> tuple[pa.ChunkedArray, ...]:
         return numbered(lambda number: partial(aggregate, number))

@@ -29,6 +29,7 @@ from millrace.errors import EpochFailedError
 from millrace.ids import Epoch, OperatorName, Shard, table_name
 from millrace.keygroups import Assignment, format_ranges, group_shift, parse_ranges
 from millrace.keygroups.scheme import Scheme
+from millrace.log.copies import keep
 from millrace.log.journal import Identity
 from millrace.log.segment import HI, LO, segment_path
 from millrace.operators import Change, Moment, Operator, TableChange
@@ -240,7 +241,10 @@ class OpenShard:
         path = segment_path(name, Epoch(self.moment.epoch), self.shard, attempt)
         sweep = self.operator.sweep(table, self.moment)
         written = compose_segment(replica, path, changed.rows, self.groups, budget, sweep)
-        self._store.put(path, memoryview(written.buffer))
+        content = memoryview(written.buffer)
+        self._store.put(path, content)
+        if self._store.local_path(path) is None:
+            keep(self._store, path, content)
         # Evicted rows were counted when their time came.
         expired = 0 if self.operator.tables[table].evicts else written.swept_rows
         return TableReport(

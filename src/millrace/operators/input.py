@@ -54,8 +54,8 @@ class Input:
     is_right: Values | None = None
     """For joins: whether each row comes from the right stream."""
     right: tuple[Values, ...] = ()
-    """For joins: the columns of the right stream, NULL in rows of the left; and the other way
-    round in `columns`."""
+    """For joins: the columns of the right stream, with any values in rows of the left; and the
+    other way round in `columns`."""
 
     @property
     def num_rows(self) -> int:

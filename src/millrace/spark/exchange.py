@@ -195,9 +195,28 @@ class JoinSide:
     rows: Column
     """Its row as a struct, NULL in rows of the other stream."""
     keys: Sequence[Column]
-    fields: Sequence[Column]
+    fields: TypedColumns
     """The columns beside the key."""
     event_us: Column | None
+
+
+def shared_columns(left: TypedColumns, right: TypedColumns) -> dict[str, Column]:
+    """The columns of two streams as they travel: one for two of the same type.
+
+    A row has the values of one stream, so what would be NULL in half of the rows is not sent.
+    """
+    free = list(range(len(right)))
+    named = {}
+    for i, (column, kind) in enumerate(left):
+        # The shard tells apart nested types that differ in nothing but what can be NULL.
+        nested = isinstance(kind, T.StructType | T.ArrayType | T.MapType)
+        same = [j for j in free if right[j][1] == kind and not nested]
+        if same:
+            free.remove(same[0])
+            named[rows.shared(i, same[0])] = F.coalesce(column, right[same[0]][0])
+        else:
+            named[rows.column(i)] = column
+    return named | {rows.right(j): right[j][0] for j in free}
 
 
 class JoinExchange:
@@ -207,10 +226,9 @@ class JoinExchange:
         # One of the two is NULL, and so are its fields.
         keys = [F.coalesce(*both) for both in zip(left.keys, right.keys, strict=True)]
         self._keys = list(zip(keys, key_types, strict=True))
-        self._columns = keyed_columns(self._keys)
+        self._columns = {rows.key(i): column for i, column in enumerate(keys)}
         self._columns[rows.IS_RIGHT] = right.rows.isNotNull()
-        self._columns |= {rows.column(i): c for i, c in enumerate(left.fields)}
-        self._columns |= {rows.right(i): c for i, c in enumerate(right.fields)}
+        self._columns |= shared_columns(left.fields, right.fields)
         times = [side.event_us for side in (left, right) if side.event_us is not None]
         if times:
             self._columns[rows.EVENT] = F.coalesce(*times)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from millrace.epoch.report import ShardReport
 from millrace.epoch.shard import ShardTask, group_ranges
@@ -60,6 +61,8 @@ class PlanCache:
         self._templates: dict[tuple[OperatorName, Assignment], PlanTemplate] = {}
         self._inputs: dict[OperatorName, DataFrame] = {}
         """The newest batch of each operator whose plan is made from a template."""
+        self._fixed_width: dict[OperatorName, bool] = {}
+        """Whether all rows that an operator was sent in its first epoch are of one width."""
 
     def forget(self) -> None:
         """Drop all plans: batches come from another session from now on."""
@@ -73,6 +76,10 @@ class PlanCache:
         return self._pipeline.over(
             df, moment, functools.partial(self._plan, layout=layout, is_first=is_first)
         )
+
+    def are_fixed_width(self, batch: DataFrame) -> bool:
+        """Whether all rows of a query's batches, and all that operators get, are of one width."""
+        return all(self._fixed_width.values()) and is_fixed_width(batch.schema)
 
     def reports(self) -> list[ShardReport]:
         """What the shards of the last plan have reported so far."""
@@ -121,6 +128,8 @@ class PlanCache:
         task = self._task(step, group_ranges(assignment))
         function: Any = shard_function(task, outputs, self._accumulator)
         exchanged = exchange(df, assignment, self._journal.identity.scheme)
+        if step.operator.name not in self._fixed_width:
+            self._fixed_width[step.operator.name] = is_fixed_width(exchanged.schema)
         return exchanged.mapInArrow(function, sent_schema(step.operator, outputs))
 
     def prepare(self, assignments: Mapping[OperatorName, Assignment]) -> None:
@@ -147,3 +156,19 @@ class PlanCache:
             ansi=self._ansi,
             scheme=self._journal.identity.scheme,
         )
+
+
+def is_fixed_width(data_type: T.DataType) -> bool:
+    """Whether all values of a type take the same number of bytes."""
+    if isinstance(data_type, T.StructType):
+        return all(is_fixed_width(field.dataType) for field in data_type.fields)
+    return isinstance(
+        data_type,
+        T.NumericType
+        | T.BooleanType
+        | T.DateType
+        | T.TimestampType
+        | T.TimestampNTZType
+        | T.DayTimeIntervalType
+        | T.TimeType,
+    )

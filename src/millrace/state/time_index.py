@@ -1,7 +1,8 @@
 """Rows in order of a time, so that an epoch looks at those that are due and not at all of them.
 
 The order is by page of the table: pages do not change, so each is sorted at most once, when the
-first of its rows is due; until then only its first and last time are known. The replica's other
+first of its rows is due; until then only its first and last time are known. A page that is due as a
+whole in a few looks is not sorted at all. The replica's other
 indexes say whether a row still counts: it may have been overwritten or deleted since. So a look
 costs what it finds, a row that was overwritten is met once, and state that is not due costs nothing
 but a comparison per page.
@@ -72,6 +73,10 @@ class _Page:
         begin = starts[np.searchsorted(self._values, first, side="left")]
         end = starts[np.searchsorted(self._values, last, side="right")]
         return int(begin), int(end)
+
+    def is_mostly(self, first: int, last: int) -> bool:
+        """Whether an interval is a good part of the page's, so that soon nothing of it is left."""
+        return 4 * (min(last, self.last) - max(first, self.first)) >= self.last - self.first
 
     def between_scanned(self, times: Int64Array, first: int, last: int) -> UInt64Array | None:
         """The rows with times from `first` to `last`, without sorting; None if that is due."""
@@ -170,13 +175,20 @@ class TimeIndex:
             batch = chunks[key]
             if page.first > last or page.last < first:
                 continue
-            page.sort(self._times(key[0]), self._step)
-            begin, end = page.between(first, last)
-            if from_done:
-                begin = page.done
-            if begin >= end:
+            times = self._times(key[0])
+            begin = end = 0
+            if not from_done and page.is_mostly(first, last):
+                rows = page.between_scanned(times, first, last)
+            else:
+                rows = None
+            if rows is None:
+                page.sort(times, self._step)
+                begin, end = page.between(first, last)
+                if from_done:
+                    begin = page.done
+                rows = page.rows(begin, max(begin, end))
+            if not len(rows):
                 continue
-            rows = page.rows(begin, end)
             found.append(address_of(key[0], 0) | rows)
             hi.append(words(batch, HI)[rows])
             lo.append(words(batch, LO)[rows])

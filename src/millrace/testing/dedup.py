@@ -31,7 +31,7 @@ from millrace.testing.epochs import (
 )
 
 
-class DedupHarness(OperatorHarness):
+class DedupHarness(OperatorHarness[DedupOperator]):
     """`drop_duplicates(*key, ttl=ttl)` over rows you give.
 
     With `event_time`, keys are remembered for `watermark`, the delay that `mr.stream` would be
@@ -63,8 +63,7 @@ class DedupHarness(OperatorHarness):
             definition = DedupDefinition(keys, NEVER)
         else:
             definition = DedupDefinition(keys, PROCESSING, parse_ttl(ttl))
-        self._operator = DedupOperator(NAME, definition, self._fields)
-        super().__init__(self._operator, keys, start, shards)
+        super().__init__(DedupOperator(NAME, definition, self._fields), keys, start, shards)
 
     def send(self, rows: Iterable[dict[str, Any]] = ()) -> Emitted:
         """Run an epoch with these rows; returns those that went on."""

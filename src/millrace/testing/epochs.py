@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,8 @@ KEY_GROUPS = 16
 START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 _INDEX_BUDGET = 1 << 30
 
+Tested = TypeVar("Tested", bound=Operator)
+
 
 class Emitted(list[tuple[Any, ...]]):
     """The rows of the main output, and those beside it."""
@@ -65,17 +67,17 @@ class Emitted(list[tuple[Any, ...]]):
         return Emitted([*self, *later], sides)
 
 
-class OperatorHarness:
+class OperatorHarness(Generic[Tested]):
     """One operator, on one shard or on several. Each call that runs an epoch returns its output."""
 
     def __init__(
         self,
-        operator: Operator,
+        operator: Tested,
         keys: Sequence[Column],
         start: dt.datetime,
         shards: int,
     ) -> None:
-        self._tested = operator
+        self._operator = operator
         self._keys = tuple(keys)
         self._journal = Journal.create(
             open_store(f"memory://millrace-{clock.fresh_id()}"), KEY_GROUPS, UNSALTED
@@ -129,10 +131,10 @@ class OperatorHarness:
 
     def state(self, name: str = MAIN) -> list[dict[str, Any]]:
         """The rows of the main table, or of a list, map, set, timer or shared table."""
-        if name not in self._tested.tables:
-            known = ", ".join(repr(table) for table in self._tested.tables if table)
+        if name not in self._operator.tables:
+            known = ", ".join(repr(table) for table in self._operator.tables if table)
             raise UsageError(f"there is no table {name!r}; there are the main one, {known}.")
-        layout = self._tested.tables[name]
+        layout = self._operator.tables[name]
         replica = Replica(self._journal.store, layout.schema, KEY_GROUPS, owned=layout.owned)
         every = np.arange(KEY_GROUPS)
         replica.follow(self._trail.operator(table_name(NAME, name)), self._trail.epoch, every)
@@ -173,11 +175,11 @@ class OperatorHarness:
             part = rows.filter(pa.array(owner == shard))
             if for_all is not None:
                 part = pa.concat_tables([part, for_all], promote_options="default")
-            if not has_work(self._tested, part.num_rows):
+            if not has_work(self._operator, part.num_rows):
                 reports.append(idle_report(task, shard, times.epoch))
                 continue
             cache = self._caches.setdefault(shard, ReplicaCache())
-            opened = open_shard(task, self._tested, shard, moment, cache)
+            opened = open_shard(task, self._operator, shard, moment, cache)
             change = opened.apply(decode(part) if part.num_rows else None)
             for name, batch in {MAIN_OUTPUT: change.output, **change.sides}.items():
                 outputs[name].append(pa.Table.from_batches([batch]))
@@ -187,14 +189,16 @@ class OperatorHarness:
         commit = Commit(
             run="test", batch_id=self._trail.epoch, full=False, time_ms=self._time_us // 1000
         )
-        commit_epoch(self._journal, self._trail, times, [self._tested], assignments, found, commit)
+        commit_epoch(
+            self._journal, self._trail, times, [self._operator], assignments, found, commit
+        )
         tables = {name: pa.concat_tables(parts) for name, parts in outputs.items()}
         counters = OperatorReport.of(found[NAME], 0).counters
         return tables.pop(MAIN_OUTPUT), tables, counters
 
     def _schemas(self) -> dict[str, T.StructType]:
         """The schemas of all outputs."""
-        return {MAIN_OUTPUT: self._tested.output_schema, **self._tested.side_schemas}
+        return {MAIN_OUTPUT: self._operator.output_schema, **self._operator.side_schemas}
 
     def _task(self) -> ShardTask:
         return ShardTask(

@@ -92,7 +92,7 @@ class Streams:
         )
 
 
-class TwoStreamHarness(OperatorHarness):
+class TwoStreamHarness(OperatorHarness[Operator]):
     """An operator over two streams."""
 
     def __init__(

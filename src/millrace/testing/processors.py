@@ -19,10 +19,11 @@ from millrace.operators.operator import Column
 from millrace.operators.process.convert import to_arrow, to_us
 from millrace.operators.process.factory import make_operator
 from millrace.operators.process.keyed import Schemas
+from millrace.operators.process.operator import ProcessOperator
 from millrace.operators.process.processor import Processor
 from millrace.operators.process.shared.broadcast import KEY, VALUE
 from millrace.operators.process.shared.states import broadcasts, side_type
-from millrace.operators.process.whole_batch import BatchProcessor
+from millrace.operators.process.whole_batch import BatchProcessor, WholeBatchOperator
 from millrace.testing.epochs import (
     NAME,
     START,
@@ -36,7 +37,7 @@ Broadcasts: TypeAlias = Mapping[str, Mapping[Any, Any] | Iterable[tuple[Any, Any
 """Broadcast rows by state: keys and values, in order."""
 
 
-class Harness(OperatorHarness):
+class Harness(OperatorHarness[ProcessOperator | WholeBatchOperator]):
     """One processor, on one shard or on several."""
 
     def __init__(
@@ -58,7 +59,7 @@ class Harness(OperatorHarness):
         by_name = {f.name: f for f in fields}
         names = [key] if isinstance(key, str) else list(key)
         check_columns([*names, *([event_time] if event_time else [])], by_name)
-        self._operator = make_operator(
+        operator = make_operator(
             NAME,
             Schemas(
                 [Column(n, by_name[n].dataType) for n in names],
@@ -70,7 +71,7 @@ class Harness(OperatorHarness):
             None if initial_schema is None else parse_schema(initial_schema),
         )
         self._initial = list(initial_state or ())
-        super().__init__(self._operator, self._operator.keys, start, shards)
+        super().__init__(operator, operator.keys, start, shards)
 
     def send(
         self, rows: Iterable[dict[str, Any]] = (), *, broadcast: Broadcasts | None = None

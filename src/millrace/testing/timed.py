@@ -65,7 +65,7 @@ class Given:
         )
 
 
-class TimedHarness(OperatorHarness):
+class TimedHarness(OperatorHarness[Operator]):
     """An operator with aggregates over event time."""
 
     def __init__(self, operator: Operator, given: Given, start: dt.datetime, shards: int) -> None:

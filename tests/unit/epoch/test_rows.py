@@ -58,3 +58,10 @@ def test_more_than_ten_columns_keep_their_order() -> None:
     columns = tuple(pa.array([i, i, i]) for i in range(12))
     decoded = rows.decode(rows.encode(Input(HI, LO, (NAMES,), columns=columns)))
     assert [column[0].as_py() for column in decoded.columns] == list(range(12))
+
+
+def test_a_column_that_two_streams_share() -> None:
+    given = Input(HI, LO, (NAMES,), columns=(NUMBERS, NAMES), right=(NAMES, NUMBERS, NAMES))
+    table = rows.encode(given).drop_columns([rows.column(1), rows.right(2)])
+    decoded = rows.decode(table.append_column(rows.shared(1, 2), NAMES))
+    assert listed(decoded) == listed(given)

@@ -85,7 +85,7 @@ def test_rows_without_a_partner(how: str, at_once: list[Any], later: list[Any]) 
     rest = tested.advance_watermark(NOON + mr.minutes(71))
     assert brief(rest) == [row for row in later if row not in with_time]
     assert tested.counters["evicted"] == 3
-    for table in tested._tested.tables:
+    for table in tested._operator.tables:
         assert tested._trail.operator(f"tested/{table}" if table else "tested").rows == 0
 
 

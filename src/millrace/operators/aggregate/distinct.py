@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.jit import kernel
 from millrace.keygroups.hashing import fingerprints
 from millrace.keygroups.scheme import UNSALTED
+from millrace.operators.aggregate.extremes import float_order
+from millrace.operators.arrays import validity
 from millrace.operators.lists import list_parts
 
 _FEW = 12
@@ -29,12 +32,27 @@ def other_lists(before: pa.Array, after: pa.Array) -> BoolArray:
     new, lengths = list_parts(after)
     other: BoolArray = old_lengths != lengths
     # Values of lists that are as long as before are at the same place among all of these.
-    old_words = words(old.filter(pa.array(~np.repeat(other, old_lengths))))
-    new_words = words(new.filter(pa.array(~np.repeat(other, lengths))))
+    old = old.filter(pa.array(~np.repeat(other, old_lengths)))
+    new = new.filter(pa.array(~np.repeat(other, lengths)))
     owner = np.repeat(np.flatnonzero(~other), lengths[~other])
-    for old_half, new_half in zip(old_words, new_words, strict=True):
-        other[owner[old_half != new_half]] = True
+    other[owner[_unequal(old, new)]] = True
     return other
+
+
+def _unequal(old: pa.Array, new: pa.Array) -> BoolArray:
+    """Which values differ from those at the same place."""
+    found: BoolArray = validity(old) != validity(new)
+    if pa.types.is_struct(old.type):
+        for pair in zip(old.flatten(), new.flatten(), strict=True):
+            found |= _unequal(*pair)
+    elif pa.types.is_nested(old.type):
+        for old_half, new_half in zip(words(old), words(new), strict=True):
+            found |= old_half != new_half
+    elif pa.types.is_floating(old.type):
+        found |= float_order(old) != float_order(new)
+    else:
+        found |= pc.not_equal(old, new).fill_null(False).to_numpy(zero_copy_only=False)
+    return found
 
 
 @kernel

@@ -196,8 +196,6 @@ class SessionOperator(TimedOperator):
         addresses, offsets = replica.entries(hi, lo)
         starts, ends = (whole_numbers(c)[0] for c in replica.gather(addresses, [START, END]))
         kept = ends > late_us
-        if kept.all():
-            return addresses, starts, ends, offsets
         before: Int64Array = np.concatenate(([0], np.cumsum(kept)))
         return addresses[kept], starts[kept], ends[kept], before[offsets]
 

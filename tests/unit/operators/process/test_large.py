@@ -157,9 +157,7 @@ class Shorter(Large):
 def test_a_shorter_ttl_makes_elements_expire_out_of_order(filled: tuple[Harness, Large]) -> None:
     tested, _ = filled
     processor = Shorter()
-    tested._operator = tested._tested = make_operator(
-        tested._operator.name, tested._operator.schemas, processor
-    )
+    tested._operator = make_operator(tested._operator.name, tested._operator.schemas, processor)
     processor.action = lambda p: p.fading.append(-1)
     tested.send([{"k": 1, "fill": False}])
     tested.reopen()

@@ -92,6 +92,7 @@ def outcome(rows: list[list[dict[str, Any]]], shards: list[int], reopen: bool) -
     return emitted
 
 
+@pytest.mark.stress
 def test_neither_shards_nor_merges_nor_restarts_nor_sizes_show(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.stress import few
 
 import millrace as mr
 from millrace.operators.process import tables
@@ -33,8 +34,8 @@ class Fading(mr.Processor):
                 self.xs.append(row.n)
 
 
-@pytest.mark.parametrize("whole", [1, 512])
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("whole", few([1, 512], 512))
+@pytest.mark.parametrize("shards", few([1, 3], 3))
 def test_rows_that_were_written_are_there_or_were_counted(
     whole: int, shards: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
