@@ -57,10 +57,22 @@ def test_the_mix_of_events(events: Events) -> None:
             assert row["auction"]["category"] in range(10, 15)
 
 
-@pytest.mark.parametrize("name", few(BY_NAME, "q5"))
+@pytest.mark.parametrize("name", few(BY_NAME, "q4", "q5"))
 def test_a_program_gives_what_a_batch_gives(
     name: str, events: Events, session: SparkSession, tmp_path: Path
 ) -> None:
     wanted = events.batch(BY_NAME[name])
     assert events.answer(BY_NAME[name], session, tmp_path / "location") == wanted
+    assert wanted
+
+
+SPARK = [name for name, query in BY_NAME.items() if query.spark is not None]
+
+
+@pytest.mark.parametrize("name", few(SPARK))
+def test_sparks_own_operators_give_what_a_batch_gives(
+    name: str, events: Events, session: SparkSession, tmp_path: Path
+) -> None:
+    wanted = events.batch(BY_NAME[name])
+    assert events.spark_answer(BY_NAME[name], session, tmp_path / "checkpoint") == wanted
     assert wanted

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from millrace.arrays import BoolArray, Int64Array
 from millrace.ids import OperatorName
-from millrace.interchange.writing import OperatorState, StateWriter
+from millrace.interchange.writing import OperatorState, Reached, StateWriter
 from millrace.keygroups.hashing import fingerprints
 from millrace.keygroups.scheme import Scheme
 from millrace.log.segment import DELETED, HI, LO
@@ -112,7 +112,7 @@ def _write(location: str, counts: Int64Array) -> None:
     writer = StateWriter(location, 256, 2, scheme)
     spec = WindowOperator(NAME, definition).spec()
     writer.operator(NAME, OperatorState(spec, {"": pa.table(content)}))
-    writer.commit(batch_id=0, watermark_ms=END_US // 1000 - MINUTE_MS)
+    writer.commit(Reached(batch_id=0, watermark_ms=END_US // 1000 - MINUTE_MS))
 
 
 async def _ask(

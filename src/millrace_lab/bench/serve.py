@@ -28,7 +28,7 @@ from pyspark.sql import types as T
 
 from millrace.arrays import Int64Array
 from millrace.ids import OperatorName
-from millrace.interchange.writing import OperatorState, StateWriter
+from millrace.interchange.writing import OperatorState, Reached, StateWriter
 from millrace.keygroups.hashing import fingerprints
 from millrace.keygroups.scheme import Scheme
 from millrace.operators.aggregate.operator import AggregateOperator
@@ -251,7 +251,7 @@ def _write(location: str, keys: int) -> None:
     }
     writer = StateWriter(location, 256, 2, scheme)
     writer.operator(NAME, OperatorState(operator.spec(), {"": pa.table(content)}))
-    writer.commit(batch_id=0)
+    writer.commit(Reached(batch_id=0))
 
 
 @contextmanager

@@ -1,14 +1,17 @@
 """A query's program over files of events, and the same query in one DuckDB batch.
 
-Windows end when the watermark passes, so after the events there are two more epochs with later
-ones: the first moves the watermark past all windows of the events, and the second emits them. What
-the later events add is left out: windows that end after the events.
+Windows end when the watermark passes, so after the events there may be two more epochs with later
+ones: the first moves the watermark past all windows of the events, and the second emits them. Both
+take less time than the watermark is behind, so nothing of theirs is emitted.
+
+Answers are lists of plain rows, so that those of different engines can be compared: times in
+microseconds since 1970, fields of structs as columns.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +19,17 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import millrace as mr
 from millrace_lab.nexmark import generator
-from millrace_lab.nexmark.queries import BOTH, EMITTED, KINDS, STATELESS, Query
+from millrace_lab.nexmark.generator import KINDS
+from millrace_lab.nexmark.queries import BOTH, EMITTED, LATEST, STATE, STATELESS, Query
 
 LATER = 10_000
 """Seconds from the events to the later ones."""
 _UNIX = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+Rows = list[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -34,11 +40,6 @@ class Events:
     number: int
     epochs: int
     per_second: int = generator.PER_SECOND
-
-    @property
-    def end_us(self) -> int:
-        """The time of the last event: windows that end until then have only events."""
-        return generator.BASE_US + (self.number - 1) * 1_000_000 // self.per_second
 
     def write(self, spark: SparkSession) -> None:
         share = -(-self.number // self.epochs)
@@ -63,66 +64,107 @@ class Events:
         source = spark.readStream.schema(generator.SCHEMA).option("maxFilesPerTrigger", "2")
         return source.parquet(f"{self.folder}/{wanted}")
 
-    def batch(self, query: Query) -> list[tuple[Any, ...]]:
+    def batch(self, query: Query) -> Rows:
         """The answer of DuckDB."""
         files = [str(self._part(epoch) / "*.parquet") for epoch in range(self.epochs)]
         connection = duckdb.connect()
+        connection.execute("SET TimeZone = 'UTC'")
         for kind in KINDS:
             connection.execute(
                 f"CREATE VIEW {kind} AS SELECT event_id, make_timestamp(epoch_us(ts)) AS ts, "
                 f"unnest({kind}) "
                 f"FROM read_parquet({files}) WHERE kind = '{kind}'"
             )
-        return self._compared(query, connection.sql(query.duckdb).fetchall())
+        return plain(connection.sql(query.duckdb).fetchall())
 
-    def answer(self, query: Query, spark: SparkSession, location: Path) -> list[tuple[Any, ...]]:
+    def answer(self, query: Query, spark: SparkSession, location: Path) -> Rows:
         """The answer of the query's program."""
-        stream = self.stream(spark, later=query.answer == EMITTED)
-        emitted: list[pa.Table] = []
-
-        def keep(df: DataFrame, _: int) -> None:
-            emitted.append(df.toArrow())
-
-        program = query.program(stream)
+        program = query.program(self.stream(spark, later=query.closes))
         if isinstance(program, DataFrame):
             assert query.answer == STATELESS
-            checkpoint = program.writeStream.option("checkpointLocation", str(location))
-            started = checkpoint.foreachBatch(keep).start()
-            started.processAllAvailable()
-            started.stop()
-            return self._compared(query, _rows(emitted, query))
-        running = program.for_each_batch(keep).start(str(location), parallelism=2)
+            return self._appended(query, program, location)
+        emitted: list[pa.Table] = []
+        running = program.for_each_batch(_keep_in(emitted)).start(str(location), parallelism=2)
         try:
             running.process_all_available()
         finally:
             running.stop()
-        if query.answer == EMITTED:
-            return self._compared(query, _rows(emitted, query))
-        with mr.open(str(location)) as state:
-            kept = [state.to_arrow()]
-        if query.answer == BOTH:
-            return self._compared(query, _added(_rows([*emitted, *kept], query)))
-        return self._compared(query, _rows(kept, query))
+        rows = list(_rows(emitted, query))
+        if query.answer in (STATE, BOTH):
+            with mr.open(str(location)) as state:
+                kept = list(_rows([state.to_arrow(query.operator)], query))
+            rows = kept if query.answer == STATE else _added([*rows, *kept])
+        elif query.answer == LATEST:
+            rows = _latest(rows, query)
+        return plain(rows)
 
-    def _compared(self, query: Query, rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        plain = [tuple(map(_plain, row)) for row in rows]
-        if query.ends is not None:
-            at = query.columns.index(query.ends)
-            plain = [row for row in plain if row[at] <= self.end_us]
-        return sorted(plain, key=repr)
+    def spark_answer(self, query: Query, spark: SparkSession, checkpoint: Path) -> Rows:
+        """The answer of Spark's own operators."""
+        assert query.spark is not None
+        program = query.spark(self.stream(spark, later=query.closes))
+        mode = "append" if query.answer == EMITTED else "update"
+        emitted: list[pa.Table] = []
+        writer = program.writeStream.outputMode(mode).foreachBatch(_keep_in(emitted))
+        _run(writer, checkpoint)
+        rows = list(_rows(emitted, query))
+        return plain(rows if query.answer == EMITTED else _latest(rows, query))
+
+    def _appended(self, query: Query, program: DataFrame, location: Path) -> Rows:
+        """The answer of a program without state."""
+        if query.partitions:
+            files = location / "files"
+            writer = program.writeStream.partitionBy(*query.partitions).format("parquet")
+            _run(writer.option("path", str(files)), location / "checkpoint")
+            # The types of folders are texts, whatever they look like.
+            found = duckdb.execute(
+                f"SELECT {', '.join(query.columns)} FROM read_parquet('{files}/**/*.parquet', "
+                "hive_partitioning = true, hive_types_autocast = false)"
+            )
+            return plain(found.fetchall())
+        emitted: list[pa.Table] = []
+        _run(program.writeStream.foreachBatch(_keep_in(emitted)), location)
+        return plain(_rows(emitted, query))
 
 
-def _plain(value: Any) -> Any:
-    """A value that is the same from DuckDB and from Arrow: times in microseconds since 1970."""
-    if isinstance(value, dt.datetime):
-        moment = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
-        return (moment - _UNIX) // dt.timedelta(microseconds=1)
-    if isinstance(value, dict):
-        return tuple((name, _plain(part)) for name, part in value.items())
-    return value
+def plain(rows: Iterable[tuple[Any, ...]]) -> Rows:
+    """An answer as plain rows, in order."""
+    return sorted((tuple(_flat(row)) for row in rows), key=repr)
 
 
-def _added(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _keep_in(emitted: list[pa.Table]) -> Callable[[DataFrame, int], None]:
+    def keep(df: DataFrame, _: int) -> None:
+        emitted.append(df.toArrow())
+
+    return keep
+
+
+def _run(writer: DataStreamWriter, checkpoint: Path) -> None:
+    started = writer.option("checkpointLocation", str(checkpoint)).start()
+    try:
+        started.processAllAvailable()
+    finally:
+        started.stop()
+
+
+def _flat(values: Iterable[Any]) -> Iterator[Any]:
+    """Values that are the same from every engine."""
+    for value in values:
+        if isinstance(value, dict):
+            yield from _flat(value.values())
+        elif isinstance(value, dt.datetime):
+            moment = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+            yield (moment - _UNIX) // dt.timedelta(microseconds=1)
+        else:
+            yield value
+
+
+def _latest(rows: Rows, query: Query) -> Rows:
+    """The last row of each key."""
+    key = [query.columns.index(name) for name in query.key]
+    return list({tuple(row[at] for at in key): row for row in rows}.values())
+
+
+def _added(rows: Rows) -> Rows:
     """Rows with equal keys as one; the last column is their sum."""
     totals: dict[tuple[Any, ...], Any] = {}
     for *key, number in rows:
@@ -130,7 +172,7 @@ def _added(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [(*key, number) for key, number in totals.items()]
 
 
-def _rows(tables: Iterable[pa.Table], query: Query) -> list[tuple[Any, ...]]:
-    return [
-        tuple(row[name] for name in query.columns) for table in tables for row in table.to_pylist()
-    ]
+def _rows(tables: Iterable[pa.Table], query: Query) -> Iterator[tuple[Any, ...]]:
+    for table in tables:
+        for row in table.to_pylist():
+            yield tuple(row[name] for name in query.columns)

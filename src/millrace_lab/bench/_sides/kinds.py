@@ -69,6 +69,11 @@ def make_engine(kind: str, workdir: Path, memory: str) -> Servant:
         from millrace_lab.bench._sides.operators import SparkCases
 
         return SparkCases(workdir, memory)
+    if kind in ("nexmark-millrace", "nexmark-spark"):
+        from millrace_lab.bench._sides.nexmark import MillraceNexmark, SparkNexmark
+
+        nexmark = MillraceNexmark if kind == "nexmark-millrace" else SparkNexmark
+        return nexmark(workdir, memory)
     if kind in BY_NAME:
         from millrace_lab.bench._sides.totals import make_side
 

@@ -77,6 +77,17 @@ class Cases(Names):
         return BY_NAME
 
 
+class Queries(Names):
+    """Names such as q5,q7."""
+
+    name = "queries"
+
+    def known(self) -> Iterable[str]:
+        from millrace_lab.bench.nexmark import STATEFUL
+
+        return STATEFUL
+
+
 class Sides(Names):
     """Names such as spark-rocksdb,flink-sql-heap."""
 

@@ -11,7 +11,7 @@ import click
 
 from millrace_lab.bench._contract import BenchmarkError
 from millrace_lab.bench.cli._running import BENCHMARKS, benchmark, execute, module, quick_option
-from millrace_lab.bench.cli._types import Cases, Sides, Size, Sizes, Strategies
+from millrace_lab.bench.cli._types import Cases, Queries, Sides, Size, Sizes, Strategies
 
 
 @click.group()
@@ -409,6 +409,11 @@ def peers_command(
 )
 @click.option("--peers/--no-peers", default=True, help="Also run the others.  [default: on]")
 @click.option(
+    "--growth/--no-growth",
+    default=True,
+    help="Also measure open windows, eviction and look-ups.  [default: on]",
+)
+@click.option(
     "--environments",
     type=click.Path(file_okay=False, path_type=Path),
     default=".peers",
@@ -421,9 +426,11 @@ def operators_command(
     rows: int,
     epochs: int,
     peers: bool,
+    growth: bool,
     environments: Path,
 ) -> Any:
-    """Windows over event time beside Spark's own on RocksDB and Flink SQL on heap and RocksDB.
+    """Windows, sessions, deduplication, joins and best rows beside Spark's own on RocksDB and Flink
+    SQL on heap and RocksDB.
 
     Rows per second, CPU seconds, memory and bytes written. Then epochs beside millions of open
     windows, an epoch that ends a million, and look-ups of windows of three lengths over HTTP.
@@ -432,13 +439,62 @@ def operators_command(
     Examples:
       millrace bench operators --quick
       millrace bench operators --json operators.json
-      millrace bench operators --cases tumbling --keys 100k --no-peers
+      millrace bench operators --cases session,top --keys 100k --no-growth
     """
     from millrace_lab.bench import operators
 
     return operators.Options(
         cases=cases or operators.Options.cases,
         keys=keys,
+        rows=rows,
+        epochs=epochs,
+        peers=peers,
+        growth=growth,
+        environments=environments,
+    )
+
+
+@benchmark(
+    bench,
+    "nexmark",
+    click.option("--quick", is_flag=True, help="Smaller sizes: some minutes."),
+)
+@click.option(
+    "--queries",
+    type=Queries(),
+    default=None,
+    help="Which queries, such as q5,q7.  [default: all that keep state]",
+)
+@click.option("--rows", type=Size(), default="1m", show_default=True, help="Events per epoch.")
+@click.option(
+    "--epochs", type=click.IntRange(min=1), default=5, show_default=True, help="Timed per side."
+)
+@click.option("--peers/--no-peers", default=True, help="Also run the others.  [default: on]")
+@click.option(
+    "--environments",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=".peers",
+    show_default=True,
+    help="Where `make peers` has put Flink's environment.",
+)
+def nexmark_command(
+    queries: tuple[str, ...] | None, rows: int, epochs: int, peers: bool, environments: Path
+) -> Any:
+    """NEXMark's queries beside Spark's own operators on RocksDB and Flink SQL on heap.
+
+    Events per second, CPU seconds, memory and bytes written, of each query on the sides that can
+    express it. Answers are compared with a batch in DuckDB first.
+
+    \b
+    Examples:
+      millrace bench nexmark --quick
+      millrace bench nexmark --queries q5,q7 --quick
+      millrace bench nexmark --json nexmark.json
+    """
+    from millrace_lab.bench import nexmark
+
+    return nexmark.Options(
+        queries=queries or nexmark.Options.queries,
         rows=rows,
         epochs=epochs,
         peers=peers,

@@ -19,6 +19,7 @@ from millrace_lab.bench import (
     growth,
     latency,
     limits,
+    nexmark,
     operators,
     peers,
     placement,
@@ -49,6 +50,7 @@ COMMANDS = {
     "latency": latency,
     "peers": peers,
     "operators": operators,
+    "nexmark": nexmark,
 }
 
 

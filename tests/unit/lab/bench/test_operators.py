@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from millrace_lab.bench._foreign.engines import cases, job
 from millrace_lab.bench._operator_tiles import TileOptions
-from millrace_lab.bench._sides.operators import MILLRACE, SPARK, whole_numbers
+from millrace_lab.bench._sides.operators import MILLRACE, SPARK, newest, whole_numbers
 from millrace_lab.bench.operators import Options, expected, ordered
 
 ROWS, KEYS, MINUTES = 600, 40, 4
@@ -56,11 +56,80 @@ def test_what_windows_must_emit() -> None:
         assert np.array_equal(ordered(cases.BY_NAME[name], shuffled, MINUTES), found)
 
 
+def emitted(name: str) -> list[tuple[int, ...]]:
+    """What one batch says must come out."""
+    found = expected(cases.BY_NAME[name], KEYS, ROWS, MINUTES)
+    return [tuple(row) for row in found.tolist()]
+
+
+def rows_by_key(part: slice = slice(None)) -> dict[int, list[tuple[int, int]]]:
+    """Event time and number of some rows, in order, by key."""
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for v in range(MINUTES * ROWS)[part]:
+        found[job.key_of(v, KEYS)].append((ms_of(v), v))
+    return {key: sorted(rows) for key, rows in found.items()}
+
+
+def test_what_sessions_must_emit() -> None:
+    gap, wanted = cases.GAP_S * 1000, []
+    for key, rows in rows_by_key().items():
+        session: list[tuple[int, int]] = []
+        for row in [*rows, (cases.BASE_MS * 2, 0)]:
+            if session and row[0] > session[-1][0] + gap:
+                total = sum(job.amount_of(v) for _, v in session)
+                wanted.append((key, session[0][0], session[-1][0] + gap, len(session), total))
+                session = []
+            session.append(row)
+    limit = cases.limit_ms(MINUTES)
+    assert emitted("session") == sorted(row for row in wanted if row[2] <= limit)
+    assert any(n > 1 for _, _, _, n, _ in emitted("session"))
+
+
+def test_what_passes_without_duplicates() -> None:
+    ticks = {
+        (key, ms // cases.TICK_MS * cases.TICK_MS)
+        for key, rows in rows_by_key().items()
+        for ms, _ in rows
+    }
+    assert emitted("dedup") == sorted(t for t in ticks if t[1] <= cases.limit_ms(MINUTES))
+    # What has the same key within a tick is found, because the watermark is not so far behind.
+    assert cases.TICK_MS <= cases.DELAY_S * 1000
+
+
+def test_what_joins_must_emit() -> None:
+    others = rows_by_key(slice(1, None, 2))
+    inner, left = [], []
+    for key, rows in rows_by_key(slice(0, None, 2)).items():
+        for ms, v in rows:
+            near = [w for at, w in others.get(key, ()) if 0 <= ms - at <= cases.WITHIN_S * 1000]
+            if ms <= cases.limit_ms(MINUTES):
+                inner += [(key, v, ms, w) for w in near]
+                left += [(key, v, ms, w) for w in near or [-1]]
+    assert emitted("inner_join") == sorted(inner)
+    assert emitted("left_join") == sorted(left)
+    assert 0 < len(inner) < len(left)
+
+
+def test_which_rows_are_the_best() -> None:
+    wanted = [
+        (key, *row)
+        for key, rows in rows_by_key().items()
+        for row in sorted((job.amount_of(v), v) for _, v in rows)[-cases.BEST :]
+    ]
+    assert emitted("top") == sorted(wanted)
+
+
+def test_of_updates_the_newest_of_each_key_are_left() -> None:
+    batches = [[[1, 5], [1, 4], [2, 3]], [[2, 9]], [[1, 6], [1, 5]]]
+    found = newest([np.asarray(rows, np.int64) for rows in batches])
+    assert found.tolist() == [[2, 9], [1, 6], [1, 5]]
+
+
 def test_every_case_is_on_every_side() -> None:
     names = [case.name for case in cases.CASES]
     assert set(names) == MILLRACE.keys() == SPARK.keys() == set(Options().cases)
     for case in cases.CASES:
-        assert case.final in case.columns
+        assert case.final is None or case.final in case.columns
         assert re.search(r"\bevents\b", case.flink)
 
 
@@ -68,7 +137,7 @@ def test_output_becomes_whole_numbers() -> None:
     at = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
     window = {"start": at, "end": at + dt.timedelta(minutes=1)}
     table = pa.Table.from_pylist(
-        [{"k": 7, "window": window, "n": 2}],
+        [{"k": 7, "window": window, "n": 2}, {"k": 8, "window": window, "n": None}],
         pa.schema(
             [
                 ("k", pa.int64()),
@@ -78,7 +147,8 @@ def test_output_becomes_whole_numbers() -> None:
         ),
     )
     start = round(at.timestamp() * 1000)
-    assert whole_numbers(table).tolist() == [[7, start, start + 60_000, 2]]
+    found = whole_numbers(table, ("n", "k", "start", "end"))
+    assert found.tolist() == [[2, 7, start, start + 60_000], [-1, 8, start, start + 60_000]]
 
 
 def test_a_quick_run_is_smaller() -> None:

@@ -23,6 +23,7 @@ def run(options: state_types.Options, workdir: Path) -> Result:
         return state_types.run(options, workdir, shown)
 
 
+@pytest.mark.stress
 def test_everything_is_measured_for_every_kind(tmp_path: Path) -> None:
     result = run(SMALL, tmp_path)
     assert result.equal, result.differences

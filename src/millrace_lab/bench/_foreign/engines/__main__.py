@@ -19,6 +19,10 @@ def make_side(name: str, workdir: Path) -> Any:
         from .flink_cases import FlinkCases
 
         return FlinkCases(name, workdir)
+    if name.startswith("flink-nexmark"):
+        from .flink_nexmark import FlinkNexmark
+
+        return FlinkNexmark(name, workdir)
     if name == "bytewax":
         from .bytewax import BytewaxSide
 

@@ -6,8 +6,15 @@ event time; each is up to three seconds before its place in the order, so rows a
 none is late for a watermark ten seconds behind.
 
 A case is a query over `events`, with the columns `p`, `k`, `amount` and the event time: `ts` in
-Flink, `ms` in DuckDB, which says what must come out. Its columns are whole numbers and times. Those
-that end after `limit_ms` are not compared: a side that never ends has not emitted them yet.
+Flink, `ms` in DuckDB, which says what must come out. The compared columns are whole numbers and
+times, and NULL is -1. Rows whose time is after `limit_ms` are not compared: a side that never ends
+has not emitted them yet. `top` has no event time and emits updates: compared is what is left when
+all are applied.
+
+Where an engine has several ways, it runs the one that its manual recommends for results of event
+time. Flink drops duplicates per window, because its other deduplication is bounded by the wall
+clock only, and leaves out the rank of the best rows, because then a new one does not send all below
+it again. The joins are of rows with even numbers and rows with odd ones.
 """
 
 from __future__ import annotations
@@ -48,13 +55,37 @@ class Case:
     name: str
     columns: tuple[str, ...]
     """Of its output; times are in milliseconds."""
-    final: str
-    """The column whose time decides whether a row has been emitted."""
+    final: str | None
+    """The column whose time decides whether a row has been emitted.
+
+    None: the case emits updates, and the newest rows of a key are its result.
+    """
     flink: str
     duckdb: str
     warm: int = 3
     """Minutes until its state has its usual size."""
 
+
+GAP_S = 10
+"""Between two sessions of a key."""
+TICK_MS = 10_000
+"""A key passes once in every ten seconds; two rows of one tick are less than the delay apart."""
+WITHIN_S = 10
+"""A row is joined with those of the other stream that are at most this much earlier."""
+BEST = 10
+
+_FLINK_JOIN = f"""
+    SELECT l.k AS k, l.p AS p, l.amount AS amount, l.ts AS ts, r.p AS q, r.amount AS price
+    FROM (SELECT * FROM events WHERE MOD(p, 2) = 0) AS l
+    {{how}} JOIN (SELECT * FROM events WHERE MOD(p, 2) = 1) AS r
+    ON l.k = r.k AND r.ts BETWEEN l.ts - INTERVAL '{WITHIN_S}' SECOND AND l.ts
+"""
+_DUCKDB_JOIN = f"""
+    SELECT l.k, l.p, l.ms AS ts, COALESCE(r.p, -1) AS q
+    FROM (SELECT * FROM events WHERE p % 2 = 0) AS l
+    {{how}} JOIN (SELECT * FROM events WHERE p % 2 = 1) AS r
+    ON l.k = r.k AND r.ms BETWEEN l.ms - {WITHIN_S * 1000} AND l.ms
+"""
 
 CASES = (
     Case(
@@ -62,7 +93,7 @@ CASES = (
         ("k", "start", "end", "n", "total"),
         "end",
         """
-        SELECT k, window_start, window_end, COUNT(*) AS n, SUM(amount) AS total
+        SELECT k, window_start AS `start`, window_end AS `end`, COUNT(*) AS n, SUM(amount) AS total
         FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' MINUTE))
         GROUP BY k, window_start, window_end
         """,
@@ -76,7 +107,7 @@ CASES = (
         ("k", "start", "end", "n", "total"),
         "end",
         """
-        SELECT k, window_start, window_end, COUNT(*) AS n, SUM(amount) AS total
+        SELECT k, window_start AS `start`, window_end AS `end`, COUNT(*) AS n, SUM(amount) AS total
         FROM TABLE(HOP(TABLE events, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '10' MINUTE))
         GROUP BY k, window_start, window_end
         """,
@@ -86,6 +117,70 @@ CASES = (
         GROUP BY ALL
         """,
         warm=11,
+    ),
+    Case(
+        "session",
+        ("k", "start", "end", "n", "total"),
+        "end",
+        f"""
+        SELECT k, window_start AS `start`, window_end AS `end`, COUNT(*) AS n, SUM(amount) AS total
+        FROM TABLE(
+            SESSION(TABLE events PARTITION BY k, DESCRIPTOR(ts), INTERVAL '{GAP_S}' SECOND))
+        GROUP BY k, window_start, window_end
+        """,
+        f"""
+        SELECT k, MIN(ms) AS start, MAX(ms) + {GAP_S * 1000} AS end, COUNT(*), SUM(amount)
+        FROM (
+            SELECT *, SUM(first) OVER (PARTITION BY k ORDER BY ms, p) AS session
+            FROM (
+                SELECT *, CAST(COALESCE(ms - LAG(ms) OVER (PARTITION BY k ORDER BY ms, p)
+                    > {GAP_S * 1000}, true) AS INTEGER) AS first
+                FROM events))
+        GROUP BY k, session
+        """,
+    ),
+    Case(
+        "dedup",
+        ("k", "tick"),
+        "tick",
+        f"""
+        SELECT p, k, amount, ts, window_start AS tick
+        FROM (
+            SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, k ORDER BY ts) AS n
+            FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '{TICK_MS // 1000}' SECOND)))
+        WHERE n = 1
+        """,
+        f"SELECT DISTINCT k, ms // {TICK_MS} * {TICK_MS} AS tick FROM events",
+    ),
+    Case(
+        "inner_join",
+        ("k", "p", "ts", "q"),
+        "ts",
+        _FLINK_JOIN.format(how="INNER"),
+        _DUCKDB_JOIN.format(how="INNER"),
+    ),
+    Case(
+        "left_join",
+        ("k", "p", "ts", "q"),
+        "ts",
+        _FLINK_JOIN.format(how="LEFT"),
+        _DUCKDB_JOIN.format(how="LEFT"),
+    ),
+    Case(
+        "top",
+        ("k", "amount", "p"),
+        None,
+        f"""
+        SELECT k, amount, p
+        FROM (
+            SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY amount DESC, p DESC) AS n
+            FROM events)
+        WHERE n <= {BEST}
+        """,
+        f"""
+        SELECT k, amount, p FROM events
+        QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY amount DESC, p DESC) <= {BEST}
+        """,
     ),
 )
 BY_NAME = {case.name: case for case in CASES}

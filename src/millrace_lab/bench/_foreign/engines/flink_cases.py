@@ -31,11 +31,12 @@ class FlinkCases(FlinkSide):
         """Write what a case emits of the first minutes."""
         emitted = self._case(case, rows * minutes, keys, rows).to_pandas()
         columns = []
-        for name in emitted:
+        for name in BY_NAME[case].columns:
             column = emitted[name]
             if column.dtype.kind == "M":
-                column = column.astype("datetime64[ms]")
-            columns.append(column.to_numpy().astype(np.int64))
+                columns.append(column.to_numpy("datetime64[ms]").astype(np.int64))
+            else:
+                columns.append(column.fillna(-1).to_numpy(np.int64))
         np.save(path, np.stack(columns, axis=1))
         return len(emitted)
 
