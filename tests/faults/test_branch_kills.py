@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 from tests import processes
 from tests.faults import branches, driver
 from tests.spark import support
-from tests.stress import few
 
 import millrace as mr
 from millrace import hooks
@@ -30,7 +29,8 @@ CRASHES = [
 ]
 
 
-@pytest.mark.parametrize("crash", few(CRASHES, f"{hooks.AFTER_SINK}@1"))
+@pytest.mark.stress
+@pytest.mark.parametrize("crash", CRASHES)
 def test_killed_once(spark: SparkSession, tmp_path: Path, crash: str) -> None:
     rng = random.Random(13)
     folder = support.Folder(tmp_path / "in", "user string, seconds long")

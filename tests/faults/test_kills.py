@@ -48,8 +48,6 @@ CALLS = {
     ("point", "sink"),
     few(
         itertools.product(crashes.DRIVER_POINTS, driver.SINKS),
-        (hooks.AFTER_SEGMENT, "function"),
-        (hooks.AFTER_SINK, "parquet"),
         (hooks.AFTER_MANIFEST, "parquet"),
         (hooks.BEFORE_COMMIT, "function"),
     ),
@@ -70,12 +68,11 @@ def test_killed_once(
     "crashes",
     [
         (f"{hooks.AFTER_SINK}@1", f"{hooks.BEFORE_MANIFEST}@1"),
-        pytest.param(
-            (f"{hooks.AFTER_MANIFEST}@2", f"{hooks.AFTER_SEGMENT}@3"), marks=pytest.mark.stress
-        ),
+        (f"{hooks.AFTER_MANIFEST}@2", f"{hooks.AFTER_SEGMENT}@3"),
     ],
     ids=" then ".join,
 )
+@pytest.mark.stress
 def test_killed_twice(
     spark: SparkSession, truth: Truth, tmp_path: Path, crashes: Sequence[str]
 ) -> None:

@@ -15,7 +15,8 @@ from millrace_lab.soak.cluster import standalone_cluster
 ALL = "live,pause,fluid,lazy,standby,restart"
 
 
-def result_of(tmp_path: Path, module: str, *arguments: object) -> dict[str, Any]:
+def ended(tmp_path: Path, module: str, *arguments: object) -> dict[str, Any]:
+    """What a program printed at its end."""
     program = processes.start(
         module, tmp_path / "location", tmp_path / "output", *arguments, log=tmp_path / "log"
     )
@@ -27,6 +28,11 @@ def result_of(tmp_path: Path, module: str, *arguments: object) -> dict[str, Any]
     assert code == 0, f"{arguments}:\n{program.output()}"
     assert lines, f"{arguments}:\n{program.output()}"
     result: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT "))
+    return result
+
+
+def result_of(tmp_path: Path, module: str, *arguments: object) -> dict[str, Any]:
+    result = ended(tmp_path, module, *arguments)
     assert result["state_equal"], result
     assert result["outputs_equal"], result
     return result

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.unit.reading.streams import KeyTuple, Oracle, as_oracle, batch, draw
 from tests.waiting import until
 
@@ -58,6 +59,7 @@ def start(location: Path, until: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", WRITER, *arguments], stdin=subprocess.PIPE)
 
 
+@pytest.mark.stress
 def test_a_writer_that_is_killed(tmp_path: Path) -> None:
     location = tmp_path / "location"
     writer = start(location, 1)

@@ -111,6 +111,7 @@ def hanging(spark: SparkSession, case: Case, folder: Path) -> tuple[mr.Query, dr
     return sinked.start(str(case.location), parallelism=2), hang
 
 
+@pytest.mark.stress
 @pytest.mark.usefixtures("fenced_at_commit")
 def test_a_fenced_driver_adds_nothing_to_the_file_sink(
     spark: SparkSession, truth: Truth, tmp_path: Path

@@ -1,7 +1,8 @@
 """What all state and all outputs must be at the end: the same rows, all at once, in DuckDB.
 
-Two things are the run's own and are read from it: how many batches there were and at what watermark
-they ended (the last manifest), and the processing time of each batch (Spark's offset log).
+Some things are the run's own and are read from it: how many batches there were and at what
+watermark they ended (the last manifest), and the processing time and the watermark of each batch
+(Spark's offset log).
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from millrace.log.inspection import inspect
 from millrace.log.journal import Journal
 from millrace.log.spark_logs import OFFSETS
 from millrace.log.store import open_store
+from millrace_lab.soak import timed
 from millrace_lab.soak import workload as w
 from millrace_lab.soak.state_check import (
     WINDOWS,
     Comparison,
     batches_of,
     check_state,
+    create_input,
     is_over,
 )
+from millrace_lab.soak.timed_check import check_timed_outputs, check_timed_state
 
 
 @dataclass
@@ -47,21 +51,36 @@ def check(location: Path, sinks: Path, chosen_keys: bool = w.CHOSEN_KEYS) -> Ver
         batches = batches_of(reader)
         found = Comparison(db)
         check_state(found, reader, chosen_keys)
+        times, marks = batch_times(location, batches)
         _check_totals(found, sinks)
-        _check_visits(found, sinks, batch_times(location, batches))
+        _check_visits(found, sinks, times)
         _check_closed(found, reader, sinks)
+        _check_timed(found, reader, sinks, marks)
         _check_files(found, location)
         return Verdict(batches, batches * w.ROWS, dict(found.compared), found.mismatches)
 
 
-def batch_times(location: Path, batches: int) -> list[int]:
-    """Each batch's processing time as operators see it: it never goes back."""
+def check_timed(location: Path, sinks: Path) -> Verdict:
+    """Compare the operators of event time, of a query that may have no others."""
+    with mr.open(str(location)) as reader, duckdb.connect(":memory:") as db:
+        batches = batches_of(reader)
+        found = Comparison(db)
+        create_input(db, batches, w.CHOSEN_KEYS)
+        _check_timed(found, reader, sinks, batch_times(location, batches)[1])
+        _check_files(found, location)
+        return Verdict(batches, batches * timed.ROWS, dict(found.compared), found.mismatches)
+
+
+def batch_times(location: Path, batches: int) -> tuple[list[int], list[int]]:
+    """Each batch's processing time and watermark as operators see them: they never go back."""
     times: list[int] = []
+    marks: list[int] = []
     for batch in range(batches):
         lines = (location / OFFSETS / str(batch)).read_text().splitlines()
-        time = json.loads(lines[1])["batchTimestampMs"]
-        times.append(max(time, times[-1]) if times else time)
-    return times
+        said = json.loads(lines[1])
+        times.append(max([said["batchTimestampMs"], *times[-1:]]))
+        marks.append(max([said["batchWatermarkMs"], *marks[-1:]]))
+    return times, marks
 
 
 def _check_totals(found: Comparison, sinks: Path) -> None:
@@ -96,6 +115,14 @@ def _check_closed(found: Comparison, reader: mr.Reader, sinks: Path) -> None:
         f"from ({WINDOWS}) where {is_over(reader)}",
         closed.drop_columns(["batch"]),
     )
+
+
+def _check_timed(found: Comparison, reader: mr.Reader, sinks: Path, marks: list[int]) -> None:
+    check_timed_state(found, reader)
+    functions = (timed.UNIQUE, timed.LATE, timed.BOUTS, timed.PAIRS)
+    outputs = {name: _united(_function_batches(sinks / name)) for name in functions}
+    outputs[timed.HOPS] = _united(_file_batches(sinks / timed.HOPS))
+    check_timed_outputs(found, outputs, marks)
 
 
 def _check_files(found: Comparison, location: Path) -> None:

@@ -26,6 +26,7 @@ from millrace_lab.soak.state_check import (
     names_after,
     totals_after,
 )
+from millrace_lab.soak.timed_check import check_timed_state
 from millrace_lab.soak.witness import Report, Round, run
 
 HELD_EPOCHS = 12
@@ -84,6 +85,7 @@ class Reading:
 
     def _compare(self, check: Comparison, reader: mr.Reader) -> None:
         check_state(check, reader, self._chosen_keys)
+        check_timed_state(check, reader)
         keys = [*range(0, w.KEYS + 20, 7)]
         found = reader.get(keys, w.TOTALS)
         wanted = f"from ({totals_after()}) where k in {tuple(keys)}"
@@ -108,6 +110,7 @@ class Reading:
                 batches = batches_of(older)
                 check.compare("older totals", totals_after(batches), older.to_arrow(w.TOTALS))
                 check.compare("older names", names_after(batches), older.to_arrow(w.NAMES))
+                check_timed_state(check, older)
             check.compare(
                 "changes",
                 "select k, count(*) as n, sum(value)::bigint as total, max(id) as top, "
@@ -130,6 +133,7 @@ class Reading:
         with held.reader as reader, duckdb.connect(":memory:") as db:
             check = Comparison(db)
             check_state(check, reader, self._chosen_keys)
+            check_timed_state(check, reader)
             _note(report, check, reader.epoch)
             report.counts["readers that stayed at an epoch"] += 1
 

@@ -47,7 +47,7 @@ def create_input(db: duckdb.DuckDBPyConnection, batches: int, chosen_keys: bool)
         f"""create or replace table input as
         select value, value // {w.ROWS} as batch, {w.ID} as id, {w.KEY} as k,
                {w.name_sql(chosen_keys)} as name,
-               ({w.BASE_S}000 + value * {w.MS_PER_ROW}) // {w.WINDOW_S}000 as "window"
+               ({w.AT_MS}) // {w.WINDOW_S}000 as "window"
         from range({batches * w.ROWS}) t(value)"""
     )
 
@@ -122,12 +122,11 @@ def _check_visits(check: Comparison, reader: mr.Reader) -> None:
             from news) where place <= {w.LATEST}""",
         _entries(reader, "latest", {"element": "id", "value": "id"}),
     )
-    at = f"{w.BASE_S}000 + value * {w.MS_PER_ROW}"
     seen = _entries(reader, "seen", {"member": "id", "value": "id", "key": "id"})
     # An id is remembered from the watermark of its epoch on, so those of this time are there.
     check.none(
         "forgotten ids of set 'seen'",
-        f"""select k, id from news where {at} > {reader.watermark_ms or 0}
+        f"""select k, id from news where {w.AT_MS} > {reader.watermark_ms or 0}
         except select k, id from found""",
         seen,
     )

@@ -1,10 +1,11 @@
-"""The query of a soak: aggregates, every kind of keyed state, timers, TTL, a chain, four sinks.
+"""The query of a soak: aggregates, every kind of keyed state, timers, TTL, a chain, several sinks.
 
     rows -> totals (aggregate) -------------------------------------> files
          -> visits (processor: value, set, list, map, timers, TTL) -> function, by batch id
                  -> closed (side output) ---------------------------> function, by batch id
                           -> windows (aggregate) -----------------> (state only)
          -> names (aggregate by text) ----------------------------> (state only)
+         -> windows, sessions, a join and deduplication: `timed`
 
 Every row is a function of its number, and a batch is `ROWS` numbers in a row, so any number of
 batches can be computed again at once. A tenth of the rows repeat an id of three batches before.
@@ -13,26 +14,25 @@ batches can be computed again at once. A tenth of the rows repeat an id of three
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import millrace as mr
+from millrace_lab.soak import timed
 from millrace_lab.soak.chosen_keys import LENGTH, colliding_pairs
+from millrace_lab.soak.timed import BASE_S, WriteByBatchId
 
 ROWS = 2000
 KEYS = 499
 KEY_GROUPS = 64
 REPEATED_AFTER = 3 * ROWS + 4
 """A repeated id is that of the row this many before."""
-BASE_S = 1_700_000_040
-"""Event time of the first row; a whole minute."""
 MS_PER_ROW = 5
 """So a batch is ten seconds of event time."""
+AT_MS = f"{BASE_S}000 + value * {MS_PER_ROW}"
 WINDOW_S = 60
 DELAY_S = 15
 SEEN_S = 300
@@ -103,35 +103,27 @@ class Visits(mr.Processor):
         del self.open[window]
 
 
-class WriteByBatchId:
-    """Writes each batch to a file named after it, so a batch that comes again changes nothing."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        path.mkdir(parents=True, exist_ok=True)
-
-    def __call__(self, df: DataFrame, batch_id: int) -> None:
-        temporary = self._path / f".{batch_id}.{os.getpid()}"
-        pq.write_table(df.toArrow(), temporary)
-        temporary.replace(self._path / f"{batch_id:09d}.parquet")
-
-
-def build(spark: SparkSession, sinks: Path, chosen_keys: bool = CHOSEN_KEYS) -> mr.StreamWriter:
-    """The query over Spark's own source of numbers."""
+def rows(spark: SparkSession, chosen_keys: bool = CHOSEN_KEYS) -> mr.Stream:
+    """The rows of Spark's own source of numbers."""
     numbers = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", ROWS)
         .option("numPartitions", 2)
         .load()
     )
-    rows = numbers.selectExpr(
+    made = numbers.selectExpr(
         f"{KEY} as k",
         f"{ID} as id",
         f"{name_sql(chosen_keys)} as name",
         "value",
-        f"timestamp_millis({BASE_S}000 + value * {MS_PER_ROW}) as at",
+        f"timestamp_millis({AT_MS}) as at",
     )
-    stream = mr.stream(rows, event_time="at", watermark=f"{DELAY_S} seconds")
+    return mr.stream(made, event_time="at", watermark=f"{DELAY_S} seconds")
+
+
+def build(spark: SparkSession, sinks: Path, chosen_keys: bool = CHOSEN_KEYS) -> mr.StreamWriter:
+    """The query."""
+    stream = rows(spark, chosen_keys)
     keyed = stream.key_by("k")
     totals = keyed.aggregate(name=TOTALS, n=mr.count(), total=mr.sum("value"), top=mr.max("id"))
     visits = keyed.process(Visits(), "k long, distinct long, burst long", name=VISITS)
@@ -143,4 +135,5 @@ def build(spark: SparkSession, sinks: Path, chosen_keys: bool = CHOSEN_KEYS) -> 
         closed.for_each_batch(WriteByBatchId(sinks / "closed")),
         windows.to("noop"),
         texts.to("noop"),
+        *timed.outputs(spark, stream, sinks),
     )

@@ -130,6 +130,7 @@ def toy(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.stress
 def test_a_toy_package(toy: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CHECK, str(toy), MORE],
