@@ -483,6 +483,7 @@ def test_processing_time(lab: Lab) -> None:
     assert "fired next True" in "".join(spark_side.after(last))
 
 
+@pytest.mark.stress
 def test_states_are_deleted_and_added_between_two_lives(lab: Lab) -> None:
     lab.put([row("a", None, 1), row("b", None, 2)])
     lab.put([row("a", None, 3)])
@@ -515,6 +516,7 @@ class Dated(StatefulProcessor):
         pass
 
 
+@pytest.mark.stress
 def test_output_may_not_be_late(lab: Lab) -> None:
     """Late by the watermark of the batch before: the second file's is not yet, the third's is."""
     lab.put([row("a", "2024-01-01 12:00:00", 0)])

@@ -56,6 +56,7 @@ def read_until(process: subprocess.Popen[str], words: str) -> list[str]:
     raise AssertionError(f"it ended without {words!r}:\n{''.join(lines)}")
 
 
+@pytest.mark.stress
 def test_it_rescales_loses_an_executor_answers_and_agrees_with_a_batch(tmp_path: Path) -> None:
     keep = tmp_path / "keep"
     with demo(tmp_path, "--minutes", "0", "--keep", str(keep)) as process:

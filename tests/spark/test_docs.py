@@ -63,7 +63,18 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", h).replace(" ", "-") for h in headings}
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if python_blocks(p)], ids=page_id)
+LONG = ("moving-state.md", "spark-tables.md")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.stress) if page.name in LONG else page
+        for page in PAGES
+        if python_blocks(page)
+    ],
+    ids=page_id,
+)
 def test_python_runs(page: Path, spark: SparkSession, tmp_path: Path) -> None:
     inbox = tmp_path / "inbox"
     inbox.mkdir()

@@ -91,7 +91,7 @@ class Scenario:
         }
 
 
-@pytest.mark.parametrize("seed", few(range(16), *SEEDS))
+@pytest.mark.parametrize("seed", few(range(16), 0))
 def test_state_and_outputs_equal_a_spark_batch(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:

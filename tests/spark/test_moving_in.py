@@ -268,6 +268,7 @@ class Visits(StatefulProcessor):
 OUTPUT = "k string, n long, recent string, groups string, timers string"
 
 
+@pytest.mark.stress
 def test_transform_with_state(moving: Moving, spark: SparkSession) -> None:
     provider = "spark.sql.streaming.stateStore.providerClass"
     rocksdb = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -126,6 +126,7 @@ def shard_runs(query: mr.Query) -> int:
     return len(query._run._runner._plans.reports())
 
 
+@pytest.mark.stress
 def test_side_outputs_equal_a_recomputation_through_restarts(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.spark import support
+from tests.stress import few
 
 import millrace as mr
 from millrace.errors import SchemaChangedError, UsageError
@@ -101,7 +102,7 @@ def as_of(spark: SparkSession, payments: support.Folder, rules: support.Folder) 
     return joined.groupBy("p._epoch", "p._seq", "p.shop", "p.amount").agg(last)
 
 
-@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("batched", few([False, True], True))
 def test_broadcast_rows_come_before_the_keyed_rows_of_their_epoch(
     spark: SparkSession,
     tmp_path: Path,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark import support
+from tests.stress import few
 
 import millrace as mr
 from millrace.errors import SinkError
@@ -39,7 +40,7 @@ def assert_exact(spark: SparkSession, folder: support.Folder, location: Path | s
     support.assert_same(mr.open(str(location)).to_arrow("t"), expected, ["k"], "state")
 
 
-@pytest.mark.parametrize("kind", ["parquet", "orc", "json", "csv"])
+@pytest.mark.parametrize("kind", few(["parquet", "orc", "json", "csv"], "parquet", "csv"))
 def test_file_sink_has_one_directory_per_batch(
     spark: SparkSession, tmp_path: Path, folder: support.Folder, kind: str
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.spark import support
+from tests.stress import few
 from tests.waiting import DEADLINE
 
 import millrace as mr
@@ -88,12 +89,16 @@ AGGREGATES = {"n": mr.count(), "total": mr.sum("ms"), "top": mr.max("ms"), "mean
 
 @pytest.mark.parametrize(
     ("size", "slide", "offset", "emit"),
-    [
-        ("5 minutes", None, None, "final"),
+    few(
+        [
+            ("5 minutes", None, None, "final"),
+            ("1 hour", None, "15 minutes", "update"),
+            ("10 minutes", "2 minutes", None, "final"),
+            ("10 minutes", "4 minutes", "1 minute", "update"),
+        ],
         ("1 hour", None, "15 minutes", "update"),
         ("10 minutes", "2 minutes", None, "final"),
-        ("10 minutes", "4 minutes", "1 minute", "update"),
-    ],
+    ),
 )
 def test_windows_are_those_of_spark(
     new_york: SparkSession,

@@ -132,6 +132,7 @@ Found 1 error in 1 file (checked 1 source file)
 """
 
 
+@pytest.mark.stress
 def test_a_users_program_is_checked(tmp_path: Path) -> None:
     assert (Path(str(millrace.__file__)).parent / "py.typed").exists()
     (tmp_path / "program.py").write_text(PROGRAM)
