@@ -1,0 +1,41 @@
+"""What a sink is, and what all of them share.
+
+A sink is called with the output frame and the batch id, before the manifest is written. If the
+driver dies in between, it is called again with the same batch id and the same rows. The built-in
+sinks still write a batch once; a user's function can do so with the batch id.
+
+A sink must run the frame completely, because running it is what updates the state.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from millrace.spark.template import rows_of
+
+
+class Sink(Protocol):
+    """Takes one batch at a time."""
+
+    target: tuple[str, str] | None = None
+    """What it writes to, such as ("path", "/out"): two sinks of one query may not share it."""
+
+    def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
+        """Check, once and before the query starts, that the sink can be written to."""
+        return
+
+    def write(self, df: DataFrame, batch_id: int) -> None:
+        """Write a batch, once however often this is called with its id."""
+
+
+def run(df: DataFrame) -> None:
+    """Run a frame to its end and drop its rows."""
+    rows_of(df).count()
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, without the stack that Java adds."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
