@@ -12,6 +12,9 @@ PYTEST_ARGS ?=
 SERVERS ?= $(HOME)/.cache/millrace/servers
 PEERS := $(patsubst src/millrace_lab/environments/%.txt,%,$(wildcard src/millrace_lab/environments/*.txt))
 
+# Hundreds of processes import Millrace in a run of the tests: each would compile all of it again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv java chromium servers demo test stress unit model lint wheel docs bench peers soak report lock clean

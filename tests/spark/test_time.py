@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from tests.spark import support
+from tests.waiting import DEADLINE, until
 
 import millrace as mr
 from millrace.api import starting as starting_module
@@ -104,3 +106,45 @@ def test_a_query_that_beats_starts_again_after_the_clock_was_set_back(
         # A start without precautions has left this.
         store.put(f"{spark_logs.OFFSETS}/{last + 1}", "\n".join([*ahead[:-1], "1"]).encode())
     assert run(f"beats_after_{has_planned}") == [2]
+
+
+def test_rows_that_come_during_the_first_batch_are_waited_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The first batch brings only the heartbeat; that it ends says nothing about later rows."""
+    folder = support.Folder(tmp_path / "in", "k long")
+    outputs: support.Outputs = {}
+    begun, may_end, asked = threading.Event(), threading.Event(), threading.Event()
+
+    def hold_the_first(df: DataFrame, batch_id: int) -> None:
+        if batch_id == 0:
+            begun.set()
+            assert may_end.wait(DEADLINE)
+        outputs[batch_id] = df.toArrow()
+
+    query = (
+        mr.stream(folder.stream(spark))
+        .key_by("k")
+        .process(Alarm(), "n long", name="alarm")
+        .for_each_batch(hold_the_first)
+        .start(str(tmp_path / "location"), parallelism=1)
+    )
+    found: list[int] = []
+
+    def wait() -> None:
+        asked.set()
+        query.process_all_available()
+        found.extend(n for table in outputs.values() for n in table["n"].to_pylist())
+
+    try:
+        assert begun.wait(DEADLINE)
+        folder.drop([(1,)])
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert asked.wait(DEADLINE)
+        may_end.set()
+        until(lambda: not waiting.is_alive(), "through waiting")
+    finally:
+        may_end.set()
+        query.stop()
+    assert found == [1]

@@ -189,7 +189,7 @@ class Query:
         Spark's own waiting is for a moment without news, which a heartbeat may never leave.
         """
         seen = self._run.trail.batch_id
-        begun = -1 if seen is None else seen + 1
+        begun = 0 if seen is None else seen + 1
         while query.isActive:
             for progress in query.recentProgress:
                 # The running batch may have started before there was something to see.
