@@ -89,7 +89,8 @@ class Holder:
 
     It holds one epoch, so an open reader costs the location what that epoch needs, however long
     it stays open. With `lapses` it expires when unused for a while; the next use writes it
-    again.
+    again. One that could not be written yet, because the store is out of reach, is written by a
+    later renewal.
     """
 
     def __init__(self, store: Store, epoch: Epoch, *, lapses: bool = False) -> None:
@@ -99,9 +100,14 @@ class Holder:
         self._lock = threading.Lock()
         self._written: Lease | None = None
         self._used_ms = clock.now_ms()
+        self._wanted = True
         self._released = False
         self.epoch = epoch
-        self._write()
+
+    @property
+    def is_written(self) -> bool:
+        """Whether collections see it by now."""
+        return self._written is not None
 
     def _write(self) -> None:
         lease = Lease(self.epoch, False, clock.now_ms() + LASTS_MS, self.id)
@@ -122,18 +128,19 @@ class Holder:
             if self._released or (self._written is not None and self._written.epoch == epoch):
                 return False
             self.epoch = epoch
+            self._wanted = True
             self._write()
             return True
 
     def renew(self) -> None:
         """Write the next lease if it is time, or release one that is not used."""
         with self._lock:
-            if self._written is None:
+            if not self._wanted:
                 return
             now = clock.now_ms()
             if self._lapses and now - self._used_ms > IDLE_MS:
                 self._delete()
-            elif self._written.expires_ms - now < LASTS_MS - RENEW_MS:
+            elif self._written is None or self._written.expires_ms - now < LASTS_MS - RENEW_MS:
                 self._write()
 
     def release(self) -> None:
@@ -143,6 +150,7 @@ class Holder:
             self._delete()
 
     def _delete(self) -> None:
+        self._wanted = False
         last, self._written = self._written, None
         if last is not None:
             self._store.delete(last.path)
@@ -155,24 +163,24 @@ class _Keeper:
         self._holders: weakref.WeakSet[Holder] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._process = 0
-        self._thread = Repeating("leases", self._renew)
+        self.thread = Repeating("leases", self._renew)
 
     def keep(self, holder: Holder) -> None:
         with self._lock:
             self._holders.add(holder)
             if self._process != os.getpid():
                 # Also after a fork, which threads do not survive.
-                self._thread.start()
+                self.thread.start()
                 self._process = os.getpid()
 
     def _renew(self) -> float:
         with self._lock:
             holders = list(self._holders)
-        failed: Exception | None = None
+        failed: BaseException | None = None
         for holder in holders:
             try:
                 holder.renew()
-            except Exception as error:
+            except BaseException as error:
                 # One location may be out of reach, and others not.
                 failed = error
         if failed is not None:
@@ -183,12 +191,23 @@ class _Keeper:
 _keeper = _Keeper()
 
 
+def keeping() -> Repeating:
+    """The thread that renews this process's leases."""
+    return _keeper.thread
+
+
 def acquire(store: Store, epoch: Epoch, *, lapses: bool = False) -> Holder | None:
-    """A lease on an epoch, renewed until it is released; None if the location is read-only."""
+    """A lease on an epoch, renewed until it is released; None if the location is read-only.
+
+    If the store is out of reach, the lease is written once it is back.
+    """
+    holder = Holder(store, epoch, lapses=lapses)
     try:
-        holder = Holder(store, epoch, lapses=lapses)
-    except (UnwritableLocationError, StoreError) as error:
+        holder.hold(epoch)
+    except UnwritableLocationError as error:
         _log.info("no lease on epoch %s of %s: %s", epoch, store.url, error)
         return None
+    except StoreError as error:
+        _log.warning("no lease on epoch %s of %s yet: %s", epoch, store.url, error)
     _keeper.keep(holder)
     return holder

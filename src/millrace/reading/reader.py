@@ -429,7 +429,8 @@ def open_location(
     if epoch is None:
         # One open after another, each at a newer epoch, would leave the copies of all of them.
         snapshot.prune_copies()
-    if holder is None and journal.store.local_path("") is not None:
+    is_held = holder is not None and holder.is_written
+    if not is_held and journal.store.local_path("") is not None:
         snapshot.hold_all()
     return Reader(snapshot, holder)
 

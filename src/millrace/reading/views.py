@@ -33,7 +33,7 @@ class View:
         self._store = store
         self._done = threading.Condition()
         self._result: ViewResult | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         """Why the last refresh failed, if it did."""
 
     @property
@@ -72,8 +72,9 @@ class View:
             epoch, rows = reader.sql_at(self.sql, epoch)
             result = ViewResult(self.name, epoch, self.sql, rows)
             results.write(self._store, result)
-            error: Exception | None = None
-        except Exception as failed:
+            error: BaseException | None = None
+        except BaseException as failed:
+            # Whatever it is, it is shown by result(); see millrace.repeating.
             error = failed
             if self.error is None:
                 _log.warning("view %r was not refreshed: %s", self.name, failed)

@@ -27,6 +27,7 @@ from millrace.keygroups import Assignment
 from millrace.log import Journal, Trail
 from millrace.log.collector import Collector
 from millrace.log.fence import Fence
+from millrace.log.leases import keeping
 from millrace.reconfigure.background import Background
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.director import Director
@@ -211,7 +212,7 @@ class Run:
     @property
     def problem(self) -> str | None:
         """What fails outside the epochs, such as taking requests; None if nothing does."""
-        threads = [self._collector.thread, self._idle, self._fence_thread]
+        threads = [self._collector.thread, self._idle, self._fence_thread, keeping()]
         return problems([*self._background.threads, *threads])
 
     def _is_over(self) -> bool:

@@ -8,15 +8,17 @@ import subprocess
 import sys
 import tempfile
 import threading
+from asyncio import CancelledError
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.reading.streams import Counted, as_oracle, draw
+from tests.waiting import until
 
 import millrace as mr
 from millrace import clock
-from millrace.errors import HistoryReplacedError, UnknownEpochError
+from millrace.errors import HistoryReplacedError, StoreError, UnknownEpochError
 from millrace.ids import Epoch
 from millrace.log import journal as journal_module
 from millrace.log import leases as leases_module
@@ -180,6 +182,7 @@ def test_a_readers_own_lease_does_not_lapse(stream: Counted, now: list[int]) -> 
 def test_a_lease_is_renewed_and_ends(stream: Counted, now: list[int]) -> None:
     store = stream.journal.store
     holder = Holder(store, Epoch(7))
+    holder.hold(Epoch(7))
     (first,), _ = leases(store)
     holder.renew()
     assert leases(store)[0] == [first]
@@ -202,6 +205,7 @@ def test_a_lease_is_renewed_and_ends(stream: Counted, now: list[int]) -> None:
 def test_a_released_lease_is_gone_and_stays_gone(stream: Counted, now: list[int]) -> None:
     store = stream.journal.store
     holder = Holder(store, Epoch(7))
+    holder.hold(Epoch(7))
     holder.release()
     now[0] += LASTS_MS
     holder.renew()
@@ -221,9 +225,57 @@ def test_the_thread_renews(stream: Counted, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(leases_module, "_keeper", leases_module._Keeper())
     monkeypatch.setattr(Holder, "renew", lambda self: renewed.append(self))
     with mr.open(stream.url) as reader:
-        while len(renewed) < 3:
-            clock.sleep(0.002)
+        until(lambda: len(renewed) >= 3, "renewed three times")
         assert renewed[0] is reader._lease
+
+
+def test_a_lease_is_written_once_the_store_is_back(
+    stream: Counted, now: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases_module, "_keeper", leases_module._Keeper())
+    store = open_store(stream.url)
+
+    def unreachable(path: str, data: object) -> None:
+        raise StoreError("no answer")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(store, "create", unreachable)
+        holder = acquire(store, Epoch(20))
+        assert holder is not None
+        assert not holder.is_written
+        with pytest.raises(StoreError, match="no answer"):
+            holder.renew()
+    holder.renew()
+    assert holder.is_written
+    assert [lease.epoch for lease in leases(store)[0]] == [20]
+    holder.release()
+    holder.renew()
+    assert store.list("leases") == []
+
+
+def test_no_error_of_one_location_keeps_others_from_being_renewed(
+    stream: Counted, now: list[int]
+) -> None:
+    """Not even one that is no `Exception`, such as those of asynchronous clients."""
+    keeper = leases_module._Keeper()
+    store = open_store(stream.url)
+    holders = [Holder(store, Epoch(epoch)) for epoch in (18, 19, 20)]
+
+    def cancelled() -> None:
+        raise CancelledError("by the client")
+
+    holders[1].renew = cancelled  # type: ignore[method-assign]
+    for holder in holders:
+        holder.hold(holder.epoch)
+        keeper._holders.add(holder)
+    now[0] += RENEW_MS + 1
+    with pytest.raises(CancelledError):
+        keeper._renew()
+    assert {lease.epoch: lease.expires_ms - now[0] for lease in leases(store)[0]} == {
+        18: LASTS_MS,
+        19: LASTS_MS - RENEW_MS - 1,
+        20: LASTS_MS,
+    }
 
 
 def test_a_thread_that_could_not_be_started_is_started_with_the_next_lease(
@@ -240,8 +292,8 @@ def test_a_thread_that_could_not_be_started_is_started_with_the_next_lease(
         with pytest.raises(RuntimeError, match="can't start new thread"):
             mr.open(stream.url)
     with mr.open(stream.url):
-        assert keeper._thread.is_alive
-    keeper._thread.close()
+        assert keeper.thread.is_alive
+    keeper.thread.close()
 
 
 def test_a_collection_between_opening_and_lease(
@@ -329,6 +381,7 @@ def test_without_a_lease_the_files_are_mapped_at_once(
 def test_a_lease_counts_until_the_grace_is_over(tmp_path: Path, now: list[int]) -> None:
     store = open_store(str(tmp_path))
     holder = Holder(store, Epoch(7))
+    holder.hold(Epoch(7))
     (lease,), _ = leases(store)
     assert lease == Lease(Epoch(7), False, now[0] + LASTS_MS, holder.id)
     now[0] = lease.expires_ms + GRACE_MS
@@ -340,6 +393,7 @@ def test_a_lease_counts_until_the_grace_is_over(tmp_path: Path, now: list[int]) 
 def test_a_lease_is_renewed_when_it_is_old_enough(tmp_path: Path, now: list[int]) -> None:
     store = open_store(str(tmp_path))
     holder = Holder(store, Epoch(7))
+    holder.hold(Epoch(7))
     names = store.list("leases")
     now[0] += RENEW_MS
     holder.renew()
@@ -355,6 +409,7 @@ def test_a_lease_that_is_renewed_within_a_millisecond_stays(
 ) -> None:
     store = open_store(str(tmp_path))
     holder = Holder(store, Epoch(7))
+    holder.hold(Epoch(7))
     names = store.list("leases")
     monkeypatch.setattr(leases_module, "RENEW_MS", -1)
     holder.renew()
@@ -366,6 +421,7 @@ def test_a_lease_that_is_renewed_within_a_millisecond_stays(
 def test_a_lease_moves_with_its_reader(tmp_path: Path, now: list[int]) -> None:
     store = open_store(str(tmp_path))
     holder = Holder(store, Epoch(7))
+    holder.hold(Epoch(7))
     (first,), _ = leases(store)
     holder.hold(Epoch(7))
     assert leases(store)[0] == [first]

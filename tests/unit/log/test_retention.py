@@ -107,6 +107,7 @@ def test_a_reader_keeps_its_segments_though_its_manifest_is_gone(location: Locat
     for epoch in range(1, 12):
         location.store.delete(manifest_path(Epoch(epoch)))
     holder = Holder(location.store, Epoch(9))
+    holder.hold(Epoch(9))
     collect(location.journal, 1)
     assert needed <= set(location.store.list("segments"))
     holder.release()

@@ -36,16 +36,16 @@ from millrace.log.store import (
 )
 
 REMOTE = {"s3": "moto_bucket", "minio": "minio_bucket", "hdfs": "hdfs_folder"}
+SHARED = [
+    *("local", "file-url"),
+    pytest.param("s3", marks=pytest.mark.xdist_group("s3")),
+    pytest.param("minio", marks=pytest.mark.stress),
+    pytest.param("hdfs", marks=pytest.mark.stress),
+]
+"""Stores that several may write to at once. fsspec's memory is not for threads."""
 
 
-@pytest.fixture(
-    params=[
-        *("local", "file-url", "memory"),
-        pytest.param("s3", marks=pytest.mark.xdist_group("s3")),
-        pytest.param("minio", marks=pytest.mark.stress),
-        pytest.param("hdfs", marks=pytest.mark.stress),
-    ]
-)
+@pytest.fixture(params=["memory", *SHARED])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param in REMOTE:
         yield open_store(f"{request.getfixturevalue(REMOTE[request.param])}/location")
@@ -81,9 +81,8 @@ def test_create_fails_if_the_file_exists_and_leaves_it_alone(store: Store) -> No
     assert store.list("a") == ["a/b"]
 
 
+@pytest.mark.parametrize("store", SHARED, indirect=True)
 def test_of_many_creators_one_wins(store: Store) -> None:
-    if store.url.startswith("memory:"):
-        pytest.skip("fsspec's memory is not for threads")
     wins: list[int] = []
     losses: list[int] = []
     ready = threading.Barrier(8)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from asyncio import CancelledError
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from tests.unit.reading.streams import Counted, draw
+from tests.waiting import until
 
 import millrace as mr
-from millrace import clock
 from millrace.errors import InvalidNameError, SqlError, UnknownViewError, UsageError
 from millrace.ids import Epoch
 from millrace.log.inspection import inspect
@@ -106,9 +107,31 @@ def test_a_failing_view_says_so_and_recovers(stream: Counted) -> None:
     with pytest.raises(SqlError, match="two"):
         view.wait(2)
     views.after_epoch(Epoch(stream.send([row])))
-    while view.error is not None:
-        clock.sleep(0.001)
+    until(lambda: view.error is None, "recovered")
     assert view.wait(3)["n"].to_pylist() == [3]
+    views.close()
+
+
+def test_an_error_that_is_no_exception_is_shown_too(
+    stream: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = (("hall", 0), 5)
+    stream.send([row])
+    views = opened(stream)
+    view = views.add("sizes", SQL, 1, Epoch(1))
+
+    def cancelled(*arguments: object) -> None:
+        raise CancelledError("by the client")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(results, "write", cancelled)
+        views.after_epoch(Epoch(stream.send([row])))
+        until(lambda: view.error is not None, "failed")
+        with pytest.raises(CancelledError):
+            view.result()
+    views.after_epoch(Epoch(stream.send([row])))
+    until(lambda: view.epoch == 3, "refreshed")
+    assert view.error is None
     views.close()
 
 

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import types as T
 from tests.restoring import Backup
 from tests.unit.serve.counting import Counting
+from tests.waiting import until
 
 import millrace as mr
 from millrace.errors import (
@@ -276,14 +277,13 @@ def test_a_store_that_fails_for_a_while(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     segment.rename(hidden)
     with lookups:
-        while lookups.failure is None:
-            pass
+        until(lambda: lookups.failure is not None, "failed")
+        assert lookups.failure is not None
         assert "missing" in lookups.failure
         assert not lookups.is_following
         assert lookups.look_up("totals", {"k": pa.array(["a"])}).standing.epoch == 1
         hidden.rename(segment)
-        while lookups.standing().epoch < 2 or not lookups.is_following:
-            pass
+        until(lambda: lookups.standing().epoch == 2 and lookups.is_following, "following")
 
 
 def test_bad_questions(tmp_path: Path) -> None:
