@@ -239,7 +239,7 @@ class UnknownRequestError(MillraceError):
 
 
 class QueryStoppedError(MillraceError):
-    """The query is not running any more."""
+    """The query is no longer running."""
 
 
 class PageError(MillraceError):

@@ -30,7 +30,7 @@ def kernel(function: F) -> F:
     """Compile on first use; later processes load the machine code from the cache.
 
     Arrays that belong together are passed as records or plain tuples. A named tuple's class would
-    become part of the cache, which cannot be read any more once the class is renamed.
+    become part of the cache, which can no longer be read once the class is renamed.
     """
     compiled: Any = numba.njit(cache=True, nogil=True, boundscheck=False)(function)
     KERNELS[f"{function.__module__}.{function.__name__}"] = compiled

@@ -46,7 +46,7 @@ def fill(folder: support.Folder, seed: int) -> None:
     """Files whose rows are mostly later than those before, and some late.
 
     All have a key and a time: others cannot have a partner and come out at once, while Spark keeps
-    the former until the watermark passes them, and the latter for ever. Rows are in time or late:
+    the former until the watermark passes them, and the latter forever. Rows are in time or late:
     one that the watermark passes in the epoch in which it comes finds its partners here, and in
     Spark not those of the same batch.
     """

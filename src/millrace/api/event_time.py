@@ -112,7 +112,8 @@ def parse_ttl(ttl: Duration) -> int:
     """The microseconds of `ttl=`, a whole number of milliseconds."""
     if not isinstance(ttl, str | dt.timedelta):
         raise UsageError(
-            f"drop_duplicates(ttl={ttl!r}): give a length such as '7 days', or None for ever."
+            f"drop_duplicates(ttl={ttl!r}): give a length such as '7 days', or None to remember "
+            "keys forever."
         )
     try:
         ttl_us = duration_us(ttl)
@@ -153,7 +154,7 @@ def _length(what: str, given: Duration, of: str = "window") -> int:
     if isinstance(given, str) and _CALENDAR.search(given):
         raise WindowError(
             f"{of}({what}={given!r}): months and years differ in length, so {of}s cannot be "
-            "made of them, in Spark neither. Use days or weeks."
+            "made of them, not even in Spark. Use days or weeks."
         )
     if not isinstance(given, str | dt.timedelta):
         raise WindowError(f"{of}({what}={given!r}): give a length such as '10 minutes'.")

@@ -19,7 +19,7 @@ def parse_within(within: object) -> tuple[int, int]:
     """The interval of `within=`, in microseconds."""
     if within is None:
         raise JoinError(
-            "join() needs within=: without a bound on time, every row would be kept for ever. Say "
+            "join() needs within=: without a bound on time, every row would be kept forever. Say "
             "how far a row of the other stream may be before and after: "
             "within=('-1 hour', '0 seconds')."
         )
@@ -32,7 +32,7 @@ def parse_within(within: object) -> tuple[int, int]:
     if lower > upper:
         raise JoinError(
             f"within={within!r}: the first is later than the second, so no two rows would be a "
-            "pair. Turn them round."
+            "pair. Swap them."
         )
     return lower, upper
 
@@ -68,7 +68,7 @@ def _signed(what: str, given: object, part: object) -> int:
 def _of_text(what: str, given: object, part: object) -> int:
     if not isinstance(part, str):
         raise JoinError(
-            f"{what}={given!r}: {part!r} is no length of time. Use a text such as '-1 hour', or a "
+            f"{what}={given!r}: {part!r} is not a duration. Use a text such as '-1 hour', or a "
             "timedelta."
         )
     if _CALENDAR.search(part):

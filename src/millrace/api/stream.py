@@ -127,8 +127,8 @@ class Stream:
     def union(self, other: Stream) -> Stream:
         """This stream and another, by column name.
 
-        Both may come from sources or from operators. The event time goes on if both have it, in the
-        same column; the watermark is then the smaller one.
+        Both may come from sources or from operators. The result keeps the event time if both have
+        it, in the same column; the watermark is then the smaller one.
         """
         if not isinstance(other, Stream):
             raise UsageError(f"union() takes a stream, not {type(other).__name__}.")
@@ -252,7 +252,7 @@ class Stream:
         """Of the rows that are equal in some columns or expressions, let the first one pass.
 
         By default keys are remembered within the watermark, as Spark's
-        `dropDuplicatesWithinWatermark` does, or for ever on a stream without event time. With
+        `dropDuplicatesWithinWatermark` does, or forever on a stream without event time. With
         `ttl="7 days"` a key is remembered for seven days of processing time; with `ttl=None` for
         ever. `name` identifies the operator's state in the location, across restarts.
         """
@@ -376,7 +376,7 @@ class KeyedStream:
     def session(self, gap: Duration) -> SessionStream:
         """Divide each key's rows into sessions, as Spark's `F.session_window` does.
 
-        A session goes on while rows come that are not more than `gap` apart, such as
+        A session lasts as long as rows are at most `gap` apart, such as
         `"30 minutes"`, and ends that long after its last row.
         """
         return SessionStream(self, parse_gap(gap))

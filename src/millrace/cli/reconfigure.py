@@ -226,7 +226,7 @@ def move(
 @click.command(epilog="Example: millrace drain /data/totals executor-1")
 @LOCATION
 @click.argument("executor")
-@click.option("--undo", is_flag=True, help="Allow the executor key groups again.")
+@click.option("--undo", is_flag=True, help="Let the executor own key groups again.")
 @STRATEGY
 @TIMEOUT
 @QUEUE

@@ -173,8 +173,8 @@ def _locations(folder: str) -> list[dict[str, Any]]:
         )
     if not found:
         raise NotALocationError(
-            f"{store.url} is not a Millrace location, and there is none right below it. A location "
-            "is what was given to start() as checkpointLocation."
+            f"{store.url} is not a Millrace location, and has no location directly inside it. A "
+            "location is what was given to start() as checkpointLocation."
         )
     return found
 

@@ -59,9 +59,6 @@ class _Rehearsed:
     def no_rows(self) -> pa.Table:
         raise NotImplementedError
 
-    def show(self, state: pa.RecordBatch) -> pa.RecordBatch:
-        raise NotImplementedError
-
     def sweep(self, table: str, moment: Moment) -> None:
         return None
 

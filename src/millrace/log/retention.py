@@ -106,7 +106,7 @@ def _needed(journal: Journal, full: Epoch, last: Epoch) -> set[str]:
 def _without(segments: list[str], epochs: Iterable[Epoch]) -> list[str]:
     """Segments without those that readers of some epochs may need.
 
-    These epochs have no manifest any more that says which: it may be any that is not newer.
+    These epochs no longer have a manifest that says which: it may be any that is not newer.
     """
     newest = max(epochs, default=None)
     return [path for path in segments if newest is None or segment_epoch(path) > newest]

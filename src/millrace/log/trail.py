@@ -198,7 +198,7 @@ def _part(
     covers = parse_ranges(section.covers, key_groups)
     groups = parse_ranges(narrowed[0], key_groups) if narrowed else covers
     if section.is_base != is_base or not np.isin(groups, covers, assume_unique=True).all():
-        raise MalformedError(f"a snapshot takes section {number} of {entry.path} for what it isn't")
+        raise MalformedError(f"a snapshot lists section {number} of {entry.path} as the wrong kind")
     return Piece(entry, number), groups
 
 

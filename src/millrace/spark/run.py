@@ -45,7 +45,7 @@ STOP_MS = 10_000
 """How long a batch that comes while the query is being stopped waits for the stop."""
 
 IDLE_SECONDS = 1.0
-"""How long no batch has come when moves go on without one."""
+"""Idle time after which moves proceed without a batch."""
 IDLE_POLL_SECONDS = 0.2
 
 RESTART_SECONDS = 60.0
@@ -296,7 +296,7 @@ class Run:
         try:
             self._fence.check(self.trail.epoch, has_committed=bool(self.reports))
         except FencedError as error:
-            # A run that has ended in peace, such as one of all that is available, loses nothing.
+            # A run that has ended normally, such as one of all that is available, loses nothing.
             if self.is_active:
                 self._lose(error)
             return None

@@ -41,7 +41,7 @@ class Page:
         self._server = uvicorn.Server(config)
         self._serving = threading.Thread(target=self._serve, name="millrace-ui", daemon=True)
         self.problem: str | None = None
-        """Why nothing is served any more; None if it is, or if it was closed."""
+        """Why serving has stopped; None if it is, or if it was closed."""
         self._following = Repeating("ui-follow", self._follow)
         self._listener = listener
         watch.refresh()
@@ -53,7 +53,7 @@ class Page:
         self.watch.note(kind, title, detail)
 
     def close(self) -> None:
-        """Stop serving; returns when nothing of it runs any more."""
+        """Stop serving; returns when all of it has ended."""
         self._server.should_exit = True
         self._serving.join(CLOSE_SECONDS)
         if self._serving.is_alive():

@@ -101,11 +101,11 @@ class Watch:
         if self._trail is not None and not self._read_on(self._trail):
             if not self.journal.holds(self._trail):
                 # The location was restored from a backup and has other epochs of these numbers, or
-                # this one is not retained any more: what is shown starts over.
+                # this one is no longer retained: what is shown starts over.
                 self.history = History()
                 self._trail = None
             elif (head := self.journal.head()) > self._trail.epoch:
-                # It went on so fast that the next one is not retained any more.
+                # It advanced so fast that the next epoch is no longer retained.
                 self._begin(head)
         if self._trail is None:
             epochs = self.journal.epochs()

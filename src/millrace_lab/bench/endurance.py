@@ -55,7 +55,7 @@ MB = 1e6
 POLL_SECONDS = 0.5
 """As often as the page in a browser."""
 COUNT_SLACK = 1.1, 8.0
-"""What a count may grow by: a factor, and so many more."""
+"""What a count may grow by: a factor, plus a constant."""
 MEMORY_SLACK = 1.15, 32.0
 """The same for megabytes."""
 

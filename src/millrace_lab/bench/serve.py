@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 from pyarrow import flight
 from pyspark.sql import types as T
@@ -265,8 +266,8 @@ def server(location: str) -> Iterator[Address]:
     try:
         if len(mine) > 1:
             core = max(mine)
-            for thread in os.listdir(f"/proc/{process.pid}/task"):
-                os.sched_setaffinity(int(thread), {core})
+            for thread in psutil.Process(process.pid).threads():
+                os.sched_setaffinity(thread.id, {core})
             os.sched_setaffinity(0, mine - {core})
         assert process.stderr is not None
         printed = "".join(process.stderr.readline() for _ in range(3))

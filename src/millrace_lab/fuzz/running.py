@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from millrace_lab.fuzz import corpus as corpora
 from millrace_lab.fuzz.cases import CASES
 from millrace_lab.fuzz.corpus import Corpus
@@ -98,8 +100,8 @@ def serve_cases(target: str, seed: int, first: int) -> None:
         # Everything is loaded and compiled by now.
         _outcome(target, seed, first, corpus, work)
         _, most = resource.getrlimit(resource.RLIMIT_AS)
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, most))
+        taken = psutil.Process().memory_info().vms
+        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, most))
         for case in range(first, first + CASES_PER_PROCESS):
             print(json.dumps({"begun": case}), flush=True)
             print(

@@ -145,7 +145,7 @@ def soak(
     only: tuple[str, ...],
     chosen_keys: bool,
 ) -> None:
-    """Kill, stop, starve and confuse a query, then compare it with a batch run.
+    """Disturb a query in every way we can, then compare it with a batch run.
 
     Drivers, executors and Python workers are killed and stopped, at random times and at named
     points; the store fails and is out of reach; its disk fills up and becomes read-only; the clock

@@ -61,7 +61,7 @@ class Reading:
         try:
             self._look(report)
         except Exception:
-            # Begin anew; a reader that stays where it is must live through this.
+            # Start over; a reader that stays where it is must live through this.
             self._reader = None
             raise
 

@@ -53,7 +53,7 @@ def test_what_may_change_between_starts() -> None:
     with pytest.raises(SchemaChangedError, match="a gap of 1 minute and now have one of 2 min"):
         check_change(NAME, SESSION, SESSION | {"gap": 120_000_000})
     check_change(NAME, DEDUP, DEDUP | {"ttl": 7})
-    with pytest.raises(SchemaChangedError, match="within the watermark and now does so for ever"):
+    with pytest.raises(SchemaChangedError, match="within the watermark and now does so forever"):
         check_change(NAME, DEDUP, DEDUP | {"time": "never"})
     with pytest.raises(SchemaChangedError, match="the key of operator"):
         check_change(NAME, DEDUP, DEDUP | {"keys": [{"name": "k", "type": "long"}]})

@@ -1,4 +1,4 @@
-"""Deduplication without Spark: within the watermark, for a time, for ever."""
+"""Deduplication without Spark: within the watermark, for a time, forever."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def test_an_inner_lookup_drops_rows_without_a_partner() -> None:
     ("options", "error", "match"),
     [
         ({"how": "outer"}, JoinError, "'inner', 'left'"),
-        ({"within": None}, JoinError, "kept for ever"),
+        ({"within": None}, JoinError, "kept forever"),
         ({"within": "1 hour"}, JoinError, "two lengths"),
         ({"within": ("1 hour", "0 seconds")}, JoinError, "Turn them round"),
         ({"within": ("-1 month", "0 seconds")}, JoinError, "differ in length"),

@@ -13,7 +13,7 @@ from millrace.ids import OperatorName
 from millrace.operators.dedup.layout import EVENT, NEVER, PROCESSING
 from millrace.operators.evolution import ADVICE, check_keys
 
-_WORDS = {EVENT: "within the watermark", PROCESSING: "for a time (ttl=)", NEVER: "for ever"}
+_WORDS = {EVENT: "within the watermark", PROCESSING: "for a time (ttl=)", NEVER: "forever"}
 
 
 def check_change(name: OperatorName, old: dict[str, Any], new: dict[str, Any]) -> None:

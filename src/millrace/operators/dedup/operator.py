@@ -1,4 +1,4 @@
-"""Deduplication: of the rows with equal keys, the first one goes on, at once.
+"""Deduplication: of the rows with equal keys, the first one passes through immediately.
 
 State has the keys that were seen, and not their rows. A key is forgotten when a clock has passed
 its expiry: the watermark, or processing time. Nothing is written for that (`state.eviction`).

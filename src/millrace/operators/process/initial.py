@@ -1,7 +1,7 @@
 """The initial state: rows of a batch table that a processor's states begin with.
 
 They travel with the first epoch's rows, so they are applied once, whatever happens: until the first
-manifest they are part of a batch that runs again, and after it there is no first epoch any more.
+manifest they are part of a batch that runs again, and after it the first epoch is over.
 A processor that says nothing about them gets each column in the state of its name.
 """
 

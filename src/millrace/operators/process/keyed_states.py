@@ -216,7 +216,7 @@ class KeyedStates:
         return handle
 
     def close(self) -> None:
-        """No key is being processed any more: using a state is an error from here on."""
+        """The last key is done: using a state is an error from here on."""
         self._values = {n: h.values for n, h in self._handles.items() if isinstance(h, ValueHandle)}
         for name, handle in self._handles.items():
             if isinstance(handle, ValueHandle):

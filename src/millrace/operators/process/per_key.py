@@ -80,7 +80,7 @@ class Caller(Protocol):
         """Call the processor for the expired timers that are still set."""
 
     def close(self) -> None:
-        """No key is being processed any more: emitting is an error from here on."""
+        """The last key is done: emitting is an error from here on."""
 
     def output(self) -> pa.RecordBatch: ...
 

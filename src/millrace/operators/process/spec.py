@@ -20,7 +20,7 @@ StateSpecs: TypeAlias = Sequence[Mapping[str, Any]]
 def to_json(
     keys: Sequence[Column], states: StateSpecs, deleted: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The spec; `deleted` are states of earlier epochs that are not to be read any more."""
+    """The spec; `deleted` are states of earlier epochs that are no longer read."""
     spec = {"kind": KIND, "keys": [key.to_json() for key in keys], "states": list(states)}
     return spec | ({"deleted": list(deleted)} if deleted else {})
 

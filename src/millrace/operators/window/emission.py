@@ -27,7 +27,7 @@ class Emission:
 
     @property
     def is_final(self) -> bool:
-        """Whether every result is final, so that event time goes on behind the operator."""
+        """Whether every result is final, so that event time is available after the operator."""
         return self.mode == FINAL
 
     @property

@@ -56,7 +56,7 @@ def throughput_command(rows: int, keys: tuple[int, ...], epochs: int) -> Any:
 @click.option("--keys", type=Sizes(), default="100k,5m", show_default=True, help="Sizes of state.")
 @click.option("--epochs", type=int, default=24, show_default=True, help="Timed epochs per side.")
 def fingerprints_command(rows: int, keys: tuple[int, ...], epochs: int) -> Any:
-    """What fingerprints cost that cannot be made to collide: beside those of format 1.
+    """The cost of collision-resistant fingerprints, compared with format 1.
 
     A keyed count by whole numbers and by strings of 40 characters, in a new location and in one of
     format 1, in one JVM and in turns.
