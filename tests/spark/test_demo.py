@@ -88,6 +88,7 @@ def test_ctrl_c_is_clean(tmp_path: Path) -> None:
     with demo(tmp_path, "--minutes", "10") as process:
         # Spark is there, and the first epoch under way.
         seen = read_until(process, "the live page is")
+        assert list(tmp_path.rglob("millrace-*.jar")) != []
         os.killpg(process.pid, signal.SIGINT)
         rest, _ = process.communicate(timeout=DEADLINE)
         assert members(process.pid) == []
@@ -97,3 +98,4 @@ def test_ctrl_c_is_clean(tmp_path: Path) -> None:
     assert "Traceback" not in output
     assert "Exception" not in output
     assert list(tmp_path.glob("millrace-demo-*")) == []
+    assert list(tmp_path.rglob("millrace-*.jar")) == []
