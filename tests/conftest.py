@@ -59,7 +59,7 @@ settings.register_profile(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("stress", settings.get_profile("default"), max_examples=120)
+settings.register_profile("stress", settings.get_profile("default"), max_examples=60)
 settings.register_profile(
     "thorough", settings.get_profile("default"), derandomize=False, max_examples=2000
 )

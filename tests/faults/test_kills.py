@@ -49,7 +49,6 @@ CALLS = {
     few(
         itertools.product(crashes.DRIVER_POINTS, driver.SINKS),
         (hooks.AFTER_MANIFEST, "parquet"),
-        (hooks.BEFORE_COMMIT, "function"),
     ),
 )
 def test_killed_once(
@@ -83,6 +82,7 @@ def test_killed_twice(
     case.assert_exact()
 
 
+@pytest.mark.stress
 def test_the_whole_machine_dies(spark: SparkSession, truth: Truth, tmp_path: Path) -> None:
     """Driver, JVM and workers are killed at once, while the second epoch is being written."""
     case = Case(spark, truth, tmp_path, "parquet")

@@ -61,13 +61,6 @@ def test_state_and_outputs_are_those_of_a_batch_run(tmp_path: Path) -> None:
     _a_wrong_row_is_found(tmp_path / "kept" / "disk")
 
 
-@pytest.mark.cluster
-@pytest.mark.stress
-def test_any_disturbances_for_some_minutes(tmp_path: Path) -> None:
-    result = equal_in_the_end(tmp_path, "--minutes", "4", "--seed", "7")
-    assert len(result["disturbances"]) > 1, result
-
-
 def equal_in_the_end(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     """The result of a soak that has compared something, and found it equal."""
     process = soaked(tmp_path, *arguments, "--json", "out.json")
@@ -76,7 +69,8 @@ def equal_in_the_end(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     result: dict[str, Any] = json.loads((tmp_path / "out.json").read_text())
     assert result["mismatches"] == []
     assert result["problems"] == []
-    assert min(result["compared"].values()) > 0, result["compared"]
+    # In so few batches no row can be late yet.
+    assert [what for what, rows in result["compared"].items() if not rows] == ["output of late"]
     assert result["beside"]["reader: epochs compared"] > 0
     assert result["beside"]["client: look-ups compared"] > 0
     # Nothing stays behind.

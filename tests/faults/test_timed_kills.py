@@ -13,9 +13,7 @@ from pyspark.sql import SparkSession
 from tests import processes
 from tests.faults import timed
 from tests.faults.test_moving import ended
-from tests.stress import few
 
-from millrace import hooks
 from millrace_lab.faults import crashes
 from millrace_lab.soak.oracle import check_timed
 
@@ -24,7 +22,8 @@ CRASH_EPOCH = 7
 EPOCHS = 9
 
 
-@pytest.mark.parametrize("point", few(crashes.DRIVER_POINTS, hooks.AFTER_MANIFEST))
+@pytest.mark.stress
+@pytest.mark.parametrize("point", crashes.DRIVER_POINTS)
 def test_killed_once(spark: SparkSession, tmp_path: Path, point: str) -> None:
     location, sinks = tmp_path / "location", tmp_path / "sinks"
     program = processes.start(

@@ -162,6 +162,7 @@ def test_whom_spark_fences_learns_who_won(spark: SparkSession, tmp_path: Path) -
     assert not query.is_active
 
 
+@pytest.mark.stress
 def test_a_zombie_without_new_rows_ends_by_itself(
     spark: SparkSession, truth: Truth, tmp_path: Path
 ) -> None:

@@ -86,6 +86,7 @@ def test_rows_are_those_of_spark_with_a_restart_in_between(
         assert sum(c.get(counter, 0) for c in counted) > 0
 
 
+@pytest.mark.stress
 def test_duplicates_are_dropped_before_a_window(spark: SparkSession, tmp_path: Path) -> None:
     folder = support.Folder(tmp_path / "in", SCHEMA)
     fill(folder, seed=11)

@@ -84,6 +84,7 @@ def test_it_rescales_loses_an_executor_answers_and_agrees_with_a_batch(tmp_path:
     assert sum(state.to_arrow("totals")["n"].to_pylist()) > 0.8 * 2000 * state.epoch
 
 
+@pytest.mark.stress
 def test_ctrl_c_is_clean(tmp_path: Path) -> None:
     with demo(tmp_path, "--minutes", "10") as process:
         # Spark is there, and the first epoch under way.

@@ -125,6 +125,7 @@ def test_state_and_outputs_equal_a_spark_batch(
     support.assert_same(final, state, keys, f"{where}, last outputs")
 
 
+@pytest.mark.stress
 def test_a_long_run_with_merges_stays_exact(spark: SparkSession, tmp_path: Path) -> None:
     """Many small epochs over few key groups, so that bases, deltas and runs all come into play."""
     rng = random.Random(5)

@@ -299,6 +299,7 @@ def test_old_epochs_are_forgotten(
 
 
 @pytest.mark.cluster
+@pytest.mark.stress
 def test_two_executors_in_processes_of_their_own(tmp_path: Path) -> None:
     log = tmp_path / "log"
     program = processes.start("tests.spark.cluster_program", tmp_path / "l", 3, log=log)
