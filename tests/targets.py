@@ -118,7 +118,7 @@ class Target:
                 commit.write_text("\n".join(kept))
         elif self.sink == "iceberg":
             with self._iceberg().transaction() as transaction:
-                transaction.remove_properties("millrace.batch-id")
+                transaction.remove_properties("millrace-batch-id")
         elif self.sink == "postgres":
             self.execute("DELETE FROM millrace_batches")
         else:

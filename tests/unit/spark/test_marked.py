@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 from tests.servers.places import free_port
+from tests.servers.postgres import postgres
+from tests.servers.redis import redis
 from tests.targets import WITHOUT_SERVER, MakeTarget, TableRows, Target, kinds
 
 from millrace.ddl import parse_schema
@@ -297,6 +300,22 @@ def test_wrong_credentials(make_target: MakeTarget, kind: str) -> None:
     with pytest.raises(SinkError, match=r"cannot be opened: .*(password|WRONGPASS)") as caught:
         sink.open(None, "q", SCHEMA)  # type: ignore[arg-type]
     assert "guessed" not in str(caught.value)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("name", ["postgres", "redis"])
+def test_a_server_that_goes_away(tmp_path: Path, name: str) -> None:
+    with postgres() if name == "postgres" else redis(tmp_path) as url:
+        options = {"table": "t"} if name == "postgres" else {"prefix": "t", "key": "k"}
+        place = f"{url}/postgres" if name == "postgres" else url
+        sink = make_sink(name, {"url": place, **options})
+        assert isinstance(sink, MarkedSink)
+        sink.open(None, "q", SCHEMA)  # type: ignore[arg-type]
+        send(sink, 0)
+    with pytest.raises(SinkError, match=r"did not take batch 1: .*Nothing is lost"):
+        send(sink, 1)
+    with pytest.raises(SinkError, match=r"cannot be read: .*Nothing is lost"):
+        sink.has(1)
 
 
 def unreachable() -> list[tuple[str, dict[str, Any]]]:

@@ -2,7 +2,7 @@
 
 The marker is Delta's own: a commit has the batch id as the version of an application's transaction,
 and the application is the query. The log refuses a commit if another one of the same application
-came meanwhile. The property `millrace.query` says whose table it is.
+came meanwhile. The property `millrace-query` says whose table it is.
 
 Appended rows go through the driver as a stream. An upsert holds a batch in the driver's memory, to
 find the last row of each key.
@@ -30,7 +30,7 @@ from millrace.spark.sinks.rows import Rows
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-OWNER = "millrace.query"
+OWNER = "millrace-query"
 
 ATTEMPTS = 5
 """How often a commit is tried while others change the table."""
@@ -148,7 +148,7 @@ class Delta(MarkedSink):
         from deltalake import CommitProperties, Transaction, write_deltalake
 
         marker = CommitProperties(
-            custom_metadata={OWNER: self._query, "millrace.batch": batch_id},
+            custom_metadata={OWNER: self._query, "millrace-batch-id": batch_id},
             app_transactions=[Transaction(self._application, batch_id)],
         )
         if not self._key:

@@ -1,6 +1,6 @@
 """The Iceberg sink: a batch is one commit of the table, with one snapshot.
 
-The marker is a property of the table, `millrace.batch-id`, set in the same commit; the snapshot has
+The marker is a property of the table, `millrace-batch-id`, set in the same commit; the snapshot has
 it too, so that a reader finds the snapshot of a batch. A commit is refused if the table has changed
 since it was loaded.
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-OWNER = "millrace.query"
-BATCH = "millrace.batch-id"
+OWNER = "millrace-query"
+BATCH = "millrace-batch-id"
 RETRIES = "commit.retry.num-retries"
 
 ATTEMPTS = 5
