@@ -44,6 +44,8 @@ chromium: ## check for Chromium, in which the tests look at the pages; install i
 servers: $(STAMP) ## install the servers that `make stress` talks to, outside of the tree
 	@mkdir -p $(SERVERS)
 	@scripts/servers/minio $(SERVERS)
+	@scripts/servers/postgres
+	@scripts/servers/redis
 	@scripts/servers/hdfs $(SERVERS) $$(basename $(VENV)/lib/python*/site-packages/pyspark/jars/hadoop-client-api-*.jar .jar | sed 's/.*-//')
 
 demo: java $(STAMP) ## run the demonstration
@@ -99,7 +101,7 @@ report: $(STAMP) ## rebuild the benchmark pages from src/millrace_lab/results
 	@$(BIN)/millrace bench report --readme README.md
 
 lock: $(STAMP) ## resolve requirements.lock again
-	@$(BIN)/uv pip compile pyproject.toml src/millrace_lab/pyproject.toml --extra dev --extra docs --extra serve \
+	@$(BIN)/uv pip compile pyproject.toml src/millrace_lab/pyproject.toml --extra dev --extra docs --extra serve --extra postgres --extra delta --extra iceberg --extra redis \
 	  --universal --python-version 3.11 --upgrade --quiet --no-header --no-emit-index-url --no-emit-find-links \
 	  --no-annotate --no-emit-package millrace \
 	  --output-file requirements.lock

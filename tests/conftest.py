@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.targets import MakeTarget
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -115,6 +116,38 @@ def hdfs_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     with hdfs(tmp_path_factory.mktemp("hdfs")) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    from tests.servers.postgres import postgres
+
+    with postgres() as url:
+        yield url
+
+
+@pytest.fixture
+def database(postgres_server: str) -> str:
+    """The URL of a new database."""
+    from tests.servers.postgres import new_database
+
+    return new_database(postgres_server, f"tests_{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    from tests.servers.redis import redis
+
+    with redis(tmp_path_factory.mktemp("redis")) as url:
+        yield url
+
+
+@pytest.fixture
+def make_target(request: pytest.FixtureRequest, tmp_path: Path) -> MakeTarget:
+    """Makes what a kind of sink writes to, and starts its server if it has one."""
+    from tests.targets import Target
+
+    return lambda kind: Target(kind, request, tmp_path)
 
 
 @pytest.fixture

@@ -86,6 +86,10 @@ class UnsupportedVersionError(InstallationError):
     """A version of Spark, pandas or Java that Millrace does not run on."""
 
 
+class MissingPackageError(InstallationError):
+    """A sink needs a package that is not installed."""
+
+
 class SessionError(InstallationError):
     """The Spark session cannot be used: stopped, or a Spark Connect session."""
 

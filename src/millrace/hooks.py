@@ -22,9 +22,16 @@ AFTER_SINK = "after-sink"
 BEFORE_MANIFEST = "before-manifest"
 AFTER_MANIFEST = "after-manifest"
 BEFORE_COMMIT = "before-commit"
+SINK_BEGINS = "sink-begins"
+SINK_WRITTEN = "sink-written"
+SINK_COMMITTED = "sink-committed"
 
 SHARD_POINTS = (AFTER_INPUT, BEFORE_SEGMENT, AFTER_SEGMENT)
 """The points that a shard passes, in a worker. The driver passes the others."""
+
+SINK_POINTS = (SINK_BEGINS, SINK_WRITTEN, SINK_COMMITTED)
+"""The points of a sink with a marker: rows are computed; rows and marker are in an open
+transaction; it is committed. A sink does not know its epoch: its points pass the batch id."""
 
 StoreT = TypeVar("StoreT")
 

@@ -3,11 +3,13 @@
     python -m tests.faults.driver INPUT LOCATION SINK PATH [FOLDER TO HANG BY]
 
 A test drops the files first, runs this with the variables of `crashes.environment`, and later,
-without them, either runs it again or builds the same query in a session of its own.
+without them, either runs it again or builds the same query in a session of its own. A path that
+ends in .json has the options of a sink with a marker.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -76,6 +78,8 @@ def build(
         stream = stream.transform(lambda df: df.mapInArrow(hang, df.schema))
     if sink == "function":
         return stream.for_each_batch(WriteByBatchId(path))
+    if path.suffix == ".json":
+        return stream.to(sink, **json.loads(path.read_text()))
     return stream.to(sink, path=str(path))
 
 

@@ -45,9 +45,11 @@ def _row(rng: random.Random) -> tuple[object, ...]:
 class Case:
     """One location and one sink, through any number of lives."""
 
-    def __init__(self, spark: SparkSession, truth: Truth, tmp_path: Path, sink: str) -> None:
+    def __init__(
+        self, spark: SparkSession, truth: Truth, tmp_path: Path, sink: str, path: str = "sink"
+    ) -> None:
         self._spark, self.truth, self._sink = spark, truth, sink
-        self.location, self.path = tmp_path / "location", tmp_path / "sink"
+        self.location, self.path = tmp_path / "location", tmp_path / path
         self._log = tmp_path / "log"
 
     def start(self, crash: str = "", *hang: Path) -> processes.Program:

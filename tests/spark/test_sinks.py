@@ -9,9 +9,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark import support
 from tests.stress import few
+from tests.targets import MakeTarget
 
 import millrace as mr
 from millrace.errors import SinkError
+from millrace.spark.sinks import rows
 
 SCHEMA = "k string, v int"
 EPOCHS = [[("a", 1), ("b", 2), (None, 3)], [("a", 10)], [("b", 5), ("c", None), ("a", 1)]]
@@ -30,8 +32,8 @@ def totals(spark: SparkSession, folder: support.Folder) -> mr.Stream:
 def feed(
     query: mr.Query, folder: support.Folder, epochs: list[list[tuple[str | None, int | None]]]
 ) -> None:
-    for rows in epochs:
-        folder.drop(rows)
+    for values in epochs:
+        folder.drop(values)
         query.process_all_available()
 
 
@@ -85,6 +87,34 @@ def test_console_prints_each_batch(
     assert "|  a|  2|   11|" in printed
     assert "only showing top 1 row" in printed
     assert_exact(spark, folder, tmp_path / "l")
+
+
+@pytest.mark.parametrize("few_batches", [1000, 0], ids=["by one job", "by partition"])
+def test_a_sink_with_a_marker_runs_a_shard_once(
+    spark: SparkSession,
+    tmp_path: Path,
+    folder: support.Folder,
+    make_target: MakeTarget,
+    monkeypatch: pytest.MonkeyPatch,
+    few_batches: int,
+) -> None:
+    monkeypatch.setattr(rows, "FEW", few_batches)
+    monkeypatch.setattr(rows, "BATCH_ROWS", 2)
+    target = make_target("delta append")
+    location = tmp_path / "l"
+    for epochs in (EPOCHS[:2], EPOCHS[2:]):
+        stream = totals(spark, folder).to("delta", **target.options(["k"]))
+        query = stream.start(str(location), parallelism=2)
+        feed(query, folder, epochs)
+        query.stop()
+    tables = support.batch_outputs(folder.batch(spark), ["k"], AGGREGATES, 3)
+    expected = sorted(str(row) for table in tables.values() for row in table.to_pylist())
+    assert sorted(str(row) for row in target.rows()) == expected
+    assert_exact(spark, folder, location)
+    for epoch in (1, 2, 3):
+        shards = [name.split("-")[1] for name in support.segments_of(location, "t", epoch)]
+        assert shards
+        assert len(shards) == len(set(shards)), f"epoch {epoch} ran a shard twice"
 
 
 def _twice(df: DataFrame, batch_id: int) -> None:
@@ -224,7 +254,7 @@ def test_a_sink_that_cannot_work_is_refused(
 ) -> None:
     stream = totals(spark, folder)
     for make, message in (
-        (lambda: stream.to("delta"), "there is no sink 'delta'.*for_each_batch"),
+        (lambda: stream.to("avro"), "there is no sink 'avro'.*for_each_batch"),
         (lambda: stream.to("parquet"), "needs path="),
         (lambda: stream.to("memory"), "needs name="),
         (lambda: stream.to("noop", path="x"), "no option 'path'"),

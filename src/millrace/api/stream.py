@@ -320,7 +320,10 @@ class Stream:
         return self._spark.createDataFrame([], self._schema)
 
     def to(self, sink: str, **options: Any) -> StreamWriter:
-        """Write the output with a built-in sink: parquet, orc, json, csv, console, memory, noop."""
+        """Write the output with a built-in sink.
+
+        These are parquet, orc, json, csv, postgres, delta, iceberg, redis, console, memory, noop.
+        """
         return StreamWriter(self, make_sink(sink, options))
 
     def for_each_batch(self, function: BatchFunction) -> StreamWriter:

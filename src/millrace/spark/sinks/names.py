@@ -7,8 +7,40 @@ from typing import Any
 
 from millrace.errors import SinkError
 from millrace.spark.sinks.contract import Sink
+from millrace.spark.sinks.delta import Delta
 from millrace.spark.sinks.files import Files
+from millrace.spark.sinks.iceberg import Iceberg
+from millrace.spark.sinks.marked import MarkedSink
 from millrace.spark.sinks.memory import Console, Memory, Noop
+from millrace.spark.sinks.postgres import Postgres
+from millrace.spark.sinks.redis import Redis
+
+MARKED: dict[str, tuple[type[MarkedSink], dict[str, str], tuple[str, ...]]] = {
+    "postgres": (
+        Postgres,
+        {"url": "the database, as in postgresql://user@host/name", "table": "the table's name"},
+        ("mode", "key", "accept_gap"),
+    ),
+    "delta": (
+        Delta,
+        {"path": "the table's folder or URL"},
+        ("mode", "key", "storage_options", "accept_gap"),
+    ),
+    "iceberg": (
+        Iceberg,
+        {"table": "the table's name with its namespace, as in shop.totals"},
+        ("catalog", "accept_gap"),
+    ),
+    "redis": (
+        Redis,
+        {
+            "url": "the server, as in redis://host:6379/0",
+            "prefix": "what the names of all hashes begin with",
+        },
+        ("key", "accept_gap"),
+    ),
+}
+"""Name -> the sink, the options it needs with their meaning, and those it may have."""
 
 
 def check_targets(sinks: Sequence[Sink]) -> None:
@@ -27,7 +59,7 @@ def check_targets(sinks: Sequence[Sink]) -> None:
 
 def make_sink(name: str, options: dict[str, Any]) -> Sink:
     """The sink for `.to(name, **options)`."""
-    known = ("console", "memory", "noop", *Files.FORMATS)
+    known = ("console", "memory", "noop", *Files.FORMATS, *MARKED)
     if name == "noop":
         _no_more(name, options)
         return Noop()
@@ -42,10 +74,25 @@ def make_sink(name: str, options: dict[str, Any]) -> Sink:
     if name in Files.FORMATS:
         path = _required(name, options, "path", "the directory to write to")
         return Files(name, path.rstrip("/"), options)
+    if name in MARKED:
+        return _marked(name, *MARKED[name], options)
     raise SinkError(
         f"there is no sink {name!r}. The built-in sinks are {', '.join(known)}; anything else can "
         "be written with for_each_batch(function)."
     )
+
+
+def _marked(
+    name: str,
+    kind: type[MarkedSink],
+    needed: dict[str, str],
+    others: tuple[str, ...],
+    options: dict[str, Any],
+) -> Sink:
+    given = {key: _required(name, options, key, meaning) for key, meaning in needed.items()}
+    given |= {key: options.pop(key) for key in others if key in options}
+    _no_more(name, options)
+    return kind(**given)
 
 
 def _required(sink: str, options: dict[str, Any], key: str, meaning: str) -> str:
