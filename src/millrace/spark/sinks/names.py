@@ -8,6 +8,7 @@ from typing import Any
 from millrace.errors import SinkError
 from millrace.spark.sinks.contract import Sink
 from millrace.spark.sinks.files import Files
+from millrace.spark.sinks.kafka import Kafka
 from millrace.spark.sinks.memory import Console, Memory, Noop
 
 
@@ -27,7 +28,7 @@ def check_targets(sinks: Sequence[Sink]) -> None:
 
 def make_sink(name: str, options: dict[str, Any]) -> Sink:
     """The sink for `.to(name, **options)`."""
-    known = ("console", "memory", "noop", *Files.FORMATS)
+    known = ("console", "kafka", "memory", "noop", *Files.FORMATS)
     if name == "noop":
         _no_more(name, options)
         return Noop()
@@ -39,6 +40,8 @@ def make_sink(name: str, options: dict[str, Any]) -> Sink:
         table = _required(name, options, "name", 'the table\'s name, as in .to("memory", name="t")')
         _no_more(name, options)
         return Memory(table)
+    if name == "kafka":
+        return Kafka(options)
     if name in Files.FORMATS:
         path = _required(name, options, "path", "the directory to write to")
         return Files(name, path.rstrip("/"), options)
