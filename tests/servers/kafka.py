@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -119,19 +119,26 @@ def committed(servers: str, topic: str) -> list[Message]:
             "group.id": uuid.uuid4().hex,
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
+            "enable.partition.eof": True,
         }
     )
     try:
         for partition in consumer.list_topics(topic, timeout=60).topics[topic].partitions:
-            here = TopicPartition(topic, partition, 0)
-            # Of this client the watermark is the last stable offset: open transactions are not in.
-            _, end = consumer.get_watermark_offsets(here, timeout=60)
-            consumer.assign([here])
-            while consumer.position([here])[0].offset < end:
-                message = consumer.poll(0.2)
-                if message is not None:
-                    assert message.error() is None, message.error()
-                    found.append(message)
+            consumer.assign([TopicPartition(topic, partition, 0)])
+            # The end is that of committed transactions: what follows an open one is behind it.
+            while (message := _next(consumer)) is not None:
+                found.append(message)
     finally:
         consumer.close()
     return found
+
+
+def _next(consumer: Consumer) -> Message | None:
+    """The next record; None at the end of the partition."""
+    found: list[Message] = []
+    until(lambda: found.extend(consumer.consume(1, 0.2)) or found, "a record, or the end")
+    error = found[0].error()
+    if error is None:
+        return found[0]
+    assert error.code() == KafkaError._PARTITION_EOF, error
+    return None

@@ -10,6 +10,7 @@ named here were tested together on 4.3; a later Spark gets the connector of its 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,21 +70,26 @@ def add_connector(spark: SparkSession, kafka: object) -> None:
     wanted = jars(kafka)
     if has_client(spark) and _has(spark, _SOURCE):
         return
-    for jar in wanted:
-        try:
-            spark.sql(f"ADD JAR '{jar}'")
-        except Exception as error:
-            raise InstallationError(
-                f"Spark could not get {jar}: {_first_line(error)}. Give the session access to "
-                "Maven Central, or download the jars elsewhere and name their folder: "
-                "mr.session(kafka='/folder')."
-            ) from error
+    add(spark, wanted)
     missing = [name for name in (_CLIENT, _SOURCE) if not _has(spark, name)]
     if missing:
         raise InstallationError(
             f"the jars of kafka={kafka!r} lack {', '.join(missing)}. They must be those of Spark's "
             f"connector for Kafka: {', '.join(coordinates())}."
         )
+
+
+def add(spark: SparkSession, urls: Sequence[str]) -> None:
+    """Give a session some jars."""
+    for url in urls:
+        try:
+            spark.sql(f"ADD JAR '{url}'")
+        except Exception as error:
+            raise InstallationError(
+                f"Spark could not get {url}: {_first_line(error)}. Give the session access to "
+                "Maven Central, or download the jars elsewhere and name their folder: "
+                "mr.session(kafka='/folder')."
+            ) from error
 
 
 def has_client(spark: SparkSession) -> bool:

@@ -12,6 +12,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.InterruptException;
 import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
@@ -90,14 +91,24 @@ public class KafkaTransactions implements VoidFunction {
       }
     } catch (Throwable error) {
       if (writer != null) writer.producer.close(Duration.ZERO);
-      if (error instanceof KafkaException || error instanceof IllegalStateException) {
-        throw new IllegalStateException("millrace.kafka: " + reason(error) + " /millrace.kafka",
-            error);
-      }
-      throw error instanceof Exception ? (Exception) error : new RuntimeException(error);
+      throw plain(error);
     }
     writer.done = batch;
     giveBack(id, writer);
+  }
+
+  /** The driver cannot read an error with a class of Kafka's in it, whose jar Spark has added. */
+  private static Exception plain(Throwable error) {
+    Exception said;
+    if (error instanceof InterruptException) {
+      said = new InterruptedException("the task was stopped");
+    } else if (error instanceof KafkaException || error instanceof IllegalStateException) {
+      said = new RuntimeException("millrace.kafka: " + reason(error) + " /millrace.kafka");
+    } else {
+      return error instanceof Exception ? (Exception) error : new RuntimeException(error);
+    }
+    said.setStackTrace(error.getStackTrace());
+    return said;
   }
 
   private void send(Writer writer, Iterator rows, int number) {
@@ -123,6 +134,7 @@ public class KafkaTransactions implements VoidFunction {
   }
 
   private static String reason(Throwable error) {
+    if (!(error instanceof KafkaException)) return error.getMessage();
     Throwable deepest = error;
     while (deepest.getCause() instanceof KafkaException) deepest = deepest.getCause();
     return deepest.getClass().getSimpleName() + ": " + deepest.getMessage();

@@ -55,6 +55,10 @@ _PACKAGE = re.compile(r"^(\w+\.)+")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 
 
+Expression = str | Column
+"""A column, or a column's name."""
+
+
 class Kafka(Sink):
     """A topic that gets every batch once, or at least once."""
 
@@ -147,9 +151,9 @@ class Kafka(Sink):
     def _prepare_columns(self, spark: SparkSession, schema: T.StructType) -> None:
         everything = F.to_json(F.struct(*[F.col(_quoted(name)) for name in schema.names]))
         given = [
-            F.lit(None).cast("binary") if self._key is None else self._key,
-            everything if self._value is None else self._value,
-            *self._headers.values(),
+            F.lit(None).cast("binary") if self._key is None else _column(self._key),
+            everything if self._value is None else _column(self._value),
+            *map(_column, self._headers.values()),
         ]
         try:
             frame = spark.createDataFrame([], schema).select(*given)
@@ -174,14 +178,25 @@ class Kafka(Sink):
             else:
                 self._write_at_least_once(df)
         except Exception as error:
-            cause = _CAUSE.search(str(error))
+            cause = self._cause(str(error))
             if cause is None:
                 raise
+            twice = " or written twice" if self._exactly_once else ""
             raise SinkError(
                 f"batch {batch_id} could not be written to the topic {self._topic!r} of "
-                f"{self._servers}: {cause[1]}. Nothing is lost or written twice: when the cause "
-                "is gone, start the query again."
+                f"{self._servers}: {cause}. Nothing is lost{twice}: when the cause is gone, start "
+                "the query again."
             ) from error
+
+    def _cause(self, text: str) -> str | None:
+        """What Kafka said, if it was Kafka, and not a query that is being stopped."""
+        if self._exactly_once:
+            said = _CAUSE.search(text)
+            return None if said is None else said[1]
+        if "InterruptException" in text or "InterruptedException" in text:
+            return None
+        causes = _KAFKAS.findall(text)
+        return _PACKAGE.sub("", causes[-1]) if causes else None
 
     def _write_once(self, df: DataFrame, batch_id: int) -> None:
         assert self._writers is not None
@@ -224,6 +239,10 @@ def _bytes(column: Column, kind: T.DataType) -> Column:
     return column.cast("string").cast("binary")
 
 
+def _column(given: Expression) -> Column:
+    return given if isinstance(given, Column) else F.col(_quoted(given))
+
+
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
@@ -241,20 +260,18 @@ def _text(options: dict[str, Any], key: str, meaning: str) -> str:
     return value.strip()
 
 
-def _expression(given: object, name: str) -> Column | None:
-    if given is None or isinstance(given, Column):
+def _expression(given: object, name: str) -> Expression | None:
+    if given is None or isinstance(given, Column) or (isinstance(given, str) and given):
         return given
-    if isinstance(given, str) and given:
-        return F.col(given)
     raise SinkError(f"the kafka sink's {name}={given!r}: it is a column, or a column's name.")
 
 
-def _headers(given: object) -> dict[str, Column]:
+def _headers(given: object) -> dict[str, Expression]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
         raise SinkError(f"the kafka sink's headers={given!r}: it is a dict of name -> column.")
-    found: dict[str, Column] = {}
+    found: dict[str, Expression] = {}
     for name, value in given.items():
         column = _expression(value, f"headers[{name!r}]")
         if not isinstance(name, str) or not name or "\n" in name or column is None:
