@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 from tests.faults import driver
@@ -60,7 +59,11 @@ def main() -> None:
     servers, source, target, location, jars = sys.argv[1:]
     spark = driver.session()
     add_connector(spark, jars)
-    driver.finish(build(spark, servers, source, target), Path(location))
+    query = build(spark, servers, source, target).start(location, parallelism=2)
+    try:
+        query.process_all_available()
+    finally:
+        query.stop()
     spark.stop()
 
 

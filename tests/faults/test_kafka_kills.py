@@ -16,8 +16,10 @@ from pyspark.sql import SparkSession
 from tests import processes
 from tests.faults import driver, kafka_driver
 from tests.servers import kafka
+from tests.waiting import DEADLINE
 
 import millrace as mr
+from millrace import hooks
 from millrace.errors import SinkError
 from millrace_lab.faults import crashes
 
@@ -96,13 +98,16 @@ def test_killed_once(spark: SparkSession, broker: str, tmp_path: Path, point: st
     topics.assert_exact()
 
 
-def test_state_on_s3(spark: SparkSession, broker: str, moto_bucket: str, tmp_path: Path) -> None:
+def test_killed_and_rescaled_with_state_on_s3(
+    spark: SparkSession, broker: str, moto_bucket: str, tmp_path: Path
+) -> None:
     topics = Topics(broker, f"{moto_bucket}/location")
     topics.feed(topics.rows)
+    topics.die_at(f"{hooks.AFTER_SINK}@{CRASH_EPOCH}", tmp_path / "log")
     query = topics.query(spark).start(str(topics.location), parallelism=1)
     move = query.rescale(3)
     query.process_all_available()
-    move.wait(600)
+    move.wait(DEADLINE)
     query.stop()
     topics.assert_exact()
     assert mr.open(str(topics.location)).batch_id == EPOCHS - 1

@@ -30,7 +30,7 @@ from millrace.log.store import Store
 from millrace.spark import jvm
 from millrace.spark.kafka import SESSION_ADVICE, has_client
 from millrace.spark.sinks.contract import Sink, first_line
-from millrace.spark.template import rows_of
+from millrace.spark.template import PlanTemplate, is_bare, rows_of
 
 OPTIONS = ("topic", "servers", "key", "value", "headers", "exactly_once", "writers")
 CLIENT = "kafka."
@@ -85,6 +85,11 @@ class Kafka(Sink):
         self._markers = ""
         self._columns: list[Column] = []
         """Key, value and headers, as bytes."""
+        given = (self._key, self._value, *self._headers.values())
+        self._has_expressions = any(isinstance(each, Column) for each in given)
+        """Whether a user's own may depend on when they are planned."""
+        self._template: tuple[Any, PlanTemplate] | None = None
+        """The session that batches come from, and the plan of their records."""
         self._transactions: Any = None
 
     def locate(self, store: Store) -> None:
@@ -199,15 +204,9 @@ class Kafka(Sink):
         return _PACKAGE.sub("", causes[-1]) if causes else None
 
     def _write_once(self, df: DataFrame, batch_id: int) -> None:
-        assert self._writers is not None
-        records = df.select(*self._columns)
-        # Nothing else of a row is sure to be the same, bit by bit, when it is computed again.
-        by = F.col("c1") if self._key is None else F.col("c0")
-        writer = F.pmod(F.xxhash64(by), F.lit(self._writers)).cast("int")
-        divided = records.repartitionById(self._writers, writer)
         client = {**DEFAULTS, **self._client, "bootstrap.servers": self._servers}
         self._transactions.write(
-            rows_of(divided),
+            self._divided(df),
             client,
             self._topic,
             self._markers,
@@ -215,6 +214,22 @@ class Kafka(Sink):
             batch_id,
             "\n".join(self._headers),
         )
+
+    def _divided(self, df: DataFrame) -> Any:
+        """The records of a batch, a partition for each writer; planned once if that may be."""
+        if self._has_expressions or not is_bare(df):
+            return rows_of(self._divide(df))
+        session: Any = df._jdf.sparkSession()
+        if self._template is None or not self._template[0].equals(session):
+            self._template = session, PlanTemplate(df, self._divide)
+        return rows_of(self._template[1].over(df, "", ""))
+
+    def _divide(self, df: DataFrame) -> DataFrame:
+        assert self._writers is not None
+        # Nothing but the key is sure to be the same, bit by bit, when a row is computed again.
+        by = F.col("c1") if self._key is None else F.col("c0")
+        writer = F.pmod(F.xxhash64(by), F.lit(self._writers)).cast("int")
+        return df.select(*self._columns).repartitionById(self._writers, writer)
 
     def _write_at_least_once(self, df: DataFrame) -> None:
         key, value, *others = self._columns
