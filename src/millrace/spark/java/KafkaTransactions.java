@@ -29,7 +29,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
  * A writer is a partition number, and its transactional id has that number. A writer that begins
  * fences all earlier ones of its number. Whatever these have begun is committed or aborted by then,
  * so the last marker says whether the batch is there. A writer that has just written the batch
- * before knows that without asking, and its process keeps it for the next.
+ * before knows that without asking, and its process keeps it for the next batch of the same run.
  */
 public class KafkaTransactions implements VoidFunction {
   private static final long IDLE_NS = 300L * 1000 * 1000 * 1000;
@@ -40,30 +40,33 @@ public class KafkaTransactions implements VoidFunction {
   private final String topic;
   private final String markers;
   private final String query;
+  private final String run;
   private final long batch;
   private final String[] headers;
 
-  private KafkaTransactions(Map settings, String topic, String markers, String query, long batch,
-      String[] headers) {
+  private KafkaTransactions(Map settings, String topic, String markers, String query, String run,
+      long batch, String[] headers) {
     this.settings = new HashMap(settings);
     this.topic = topic;
     this.markers = markers;
     this.query = query;
+    this.run = run;
     this.batch = batch;
     this.headers = headers;
   }
 
   /** Rows are key, value and headers, all binary. Headers' names are separated by line feeds. */
   public static void write(RDD rows, Map settings, String topic, String markers, String query,
-      long batch, String headers) {
+      String run, long batch, String headers) {
     String[] names = headers.isEmpty() ? new String[0] : headers.split("\n");
     new JavaRDD(rows, scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class))
         .foreachPartition(
-            new KafkaTransactions(settings, topic, markers, query, batch, names));
+            new KafkaTransactions(settings, topic, markers, query, run, batch, names));
   }
 
   private static class Writer {
     KafkaProducer producer;
+    String run;
     long done;
     long usedNs;
   }
@@ -90,11 +93,25 @@ public class KafkaTransactions implements VoidFunction {
         send(writer, rows, number);
       }
     } catch (Throwable error) {
-      if (writer != null) writer.producer.close(Duration.ZERO);
+      if (writer != null) abandon(writer.producer, error);
       throw plain(error);
     }
     writer.done = batch;
     giveBack(id, writer);
+  }
+
+  /** Ends a transaction that failed: while it is open, readers wait at its beginning. */
+  private static void abandon(KafkaProducer producer, Throwable error) {
+    try {
+      // After a time-out this would wait for as long again; the next writer aborts it.
+      if (error instanceof KafkaException && !(error instanceof TimeoutException)) {
+        producer.abortTransaction();
+      }
+    } catch (RuntimeException another) {
+      error.addSuppressed(another);
+    } finally {
+      producer.close(Duration.ZERO);
+    }
   }
 
   /** The driver cannot read an error with a class of Kafka's in it, whose jar Spark has added. */
@@ -144,7 +161,7 @@ public class KafkaTransactions implements VoidFunction {
   private void skip(String id) {
     synchronized (WAITING) {
       Writer waiting = (Writer) WAITING.get(id);
-      if (waiting != null && waiting.done == batch - 1) waiting.done = batch;
+      if (waiting != null && isNext(waiting)) waiting.done = batch;
     }
   }
 
@@ -153,11 +170,12 @@ public class KafkaTransactions implements VoidFunction {
     synchronized (WAITING) {
       waiting = (Writer) WAITING.remove(id);
     }
-    if (waiting != null && waiting.done == batch - 1 && !isIdle(waiting)) return waiting;
+    if (waiting != null && isNext(waiting) && !isIdle(waiting)) return waiting;
     if (waiting != null) waiting.producer.close(Duration.ZERO);
     Map own = new HashMap(settings);
     own.put("transactional.id", id);
     Writer fresh = new Writer();
+    fresh.run = run;
     fresh.producer = new KafkaProducer(own, new ByteArraySerializer(), new ByteArraySerializer());
     boolean isReady = false;
     try {
@@ -168,6 +186,11 @@ public class KafkaTransactions implements VoidFunction {
       if (!isReady) fresh.producer.close(Duration.ZERO);
     }
     return fresh;
+  }
+
+  /** Whether a writer did the batch before, in this life of the query: nobody came in between. */
+  private boolean isNext(Writer writer) {
+    return writer.done == batch - 1 && writer.run.equals(run);
   }
 
   private static boolean isIdle(Writer writer) { return System.nanoTime() - writer.usedNs > IDLE_NS; }

@@ -24,6 +24,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from millrace import clock
 from millrace.errors import AlreadyExistsError, SinkError
 from millrace.log.layout import SINKS
 from millrace.log.store import Store
@@ -46,6 +47,8 @@ DEFAULTS = {
     "transaction.timeout.ms": "300000",
     "linger.ms": "5",
 }
+DEFAULT_WRITERS = 8
+"""At most so many unless asked for: each costs a commit in every batch."""
 MOST_WRITERS = 256
 LONGEST_TOPIC = 249
 
@@ -82,6 +85,7 @@ class Kafka(Sink):
         self.target = ("topic", f"{self._topic} of {self._servers}")
         self._store: Store | None = None
         self._query = ""
+        self._run = ""
         self._markers = ""
         self._columns: list[Column] = []
         """Key, value and headers, as bytes."""
@@ -108,7 +112,7 @@ class Kafka(Sink):
                 )
             if self._exactly_once:
                 self._transactions = package.KafkaTransactions
-                self._query = query
+                self._query, self._run = query, clock.fresh_id()
                 self._open_markers(package, spark.sparkContext.defaultParallelism)
         except SinkError:
             raise
@@ -128,7 +132,7 @@ class Kafka(Sink):
             )
         note = f"{SINKS}/kafka-{self._markers}.json"
         noted = self._store.size(note) is not None
-        wanted = self._writers or default_writers
+        wanted = self._writers or min(default_writers, DEFAULT_WRITERS)
         there = package.KafkaTopics.partitions(self._admin(), self._markers)
         if there == 0 and noted:
             raise SinkError(
@@ -211,6 +215,7 @@ class Kafka(Sink):
             self._topic,
             self._markers,
             self._query,
+            self._run,
             batch_id,
             "\n".join(self._headers),
         )
