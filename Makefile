@@ -47,6 +47,7 @@ servers: $(STAMP) ## install the servers that `make stress` talks to, outside of
 	@scripts/servers/postgres
 	@scripts/servers/redis
 	@scripts/servers/hdfs $(SERVERS) $$(basename $(VENV)/lib/python*/site-packages/pyspark/jars/hadoop-client-api-*.jar .jar | sed 's/.*-//')
+	@scripts/servers/kafka $(SERVERS) $$($(BIN)/python -c 'from millrace.spark.kafka import coordinates; print(*coordinates())')
 
 demo: java $(STAMP) ## run the demonstration
 	@$(BIN)/millrace demo $(DEMO_ARGS)

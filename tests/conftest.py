@@ -156,6 +156,18 @@ def hdfs_folder(hdfs_root: str) -> str:
     return f"{hdfs_root}/{uuid.uuid4().hex[:12]}"
 
 
+@pytest.fixture(scope="session")
+def broker(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of Kafka, which the session can read and write from now on."""
+    from tests.servers import kafka
+
+    from millrace.spark.kafka import add_connector
+
+    add_connector(spark, kafka.connector())
+    with kafka.kafka(tmp_path_factory.mktemp("kafka")) as servers:
+        yield servers
+
+
 @pytest.fixture
 def network() -> Iterator[proxy.Proxy]:
     """The way to S3, which a test may disturb."""

@@ -15,10 +15,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.conftest import ROOT
+from tests.servers.kafka import create_topic
 from tests.waiting import DEADLINE
 
 import millrace
@@ -63,7 +65,8 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", h).replace(" ", "-") for h in headings}
 
 
-LONG = ("moving-state.md", "spark-tables.md")
+LONG = ("kafka.md", "moving-state.md", "spark-tables.md")
+KAFKA = "kafka.md"
 
 
 @pytest.mark.parametrize(
@@ -75,16 +78,22 @@ LONG = ("moving-state.md", "spark-tables.md")
     ],
     ids=page_id,
 )
-def test_python_runs(page: Path, spark: SparkSession, tmp_path: Path) -> None:
+def test_python_runs(
+    page: Path, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     inbox = tmp_path / "inbox"
     inbox.mkdir()
-    names = {
+    names: dict[str, Any] = {
         "__name__": "docs",
         "spark": spark,
         "work": tmp_path,
         "inbox": inbox,
         "location": str(tmp_path / "location"),
     }
+    if page.name == KAFKA:
+        names["servers"] = request.getfixturevalue("broker")
+        for topic in ("visits", "totals"):
+            create_topic(names["servers"], topic)
     try:
         for block in python_blocks(page):
             # Empty lines in front, so that a traceback has the page's line numbers.

@@ -18,6 +18,7 @@ from millrace.keygroups import Assignment
 from millrace.reading.reader import Reader, follow_live
 from millrace.reading.views import View, Views
 from millrace.reconfigure.moves import Move
+from millrace.spark.lag import source_lags
 from millrace.spark.run import Run
 
 if TYPE_CHECKING:
@@ -240,17 +241,39 @@ class Query:
         return open_page(self.location, LiveQuery(self), host=host, port=port, token=token)
 
     def progress(self) -> dict[str, Any] | None:
-        """The last epoch's figures, with Spark's own for the same batch; None before the first."""
+        """The last epoch's figures, with Spark's own for the same batch; None before the first.
+
+        `sources` says of each source how far the query is behind: rows and seconds when its last
+        batch was planned, None where the source does not tell.
+        """
         if not self._run.reports:
             return None
         report = self._run.reports[-1]
         progress: dict[str, Any] = asdict(report)
-        for spark_progress in reversed(self.spark_query.recentProgress):
+        published = self.spark_query.recentProgress
+        progress["sources"] = self._lags(published)
+        for spark_progress in reversed(published):
             if spark_progress["batchId"] == report.batch_id:
                 progress["numInputRows"] = spark_progress["numInputRows"]
                 progress["durationMs"] = dict(spark_progress["durationMs"])
                 break
         return progress
+
+    def rows_behind(self) -> dict[str, int]:
+        """Source -> rows that it had when the last batch was planned, and that batch left.
+
+        Sources that do not tell are not in it. `progress()` has seconds, too, and costs more.
+        """
+        last = self.spark_query.lastProgress
+        found = {lag["source"]: lag["rows_behind"] for lag in self._lags([last] if last else [])}
+        return {source: rows for source, rows in found.items() if rows is not None}
+
+    def _lags(self, published: Sequence[Any]) -> list[dict[str, Any]]:
+        if not published:
+            return []
+        # The heartbeat is the last source, and nobody's.
+        number = len(published[-1]["sources"]) - int(self._beats)
+        return source_lags(published, number)
 
     def recent_progress(self, after: int = 0) -> list[dict[str, Any]]:
         """The figures of up to a thousand recent epochs, oldest first; only those after `after`."""

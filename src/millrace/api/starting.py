@@ -74,6 +74,7 @@ def start_query(
     _check_operators(store.url, trail, pipeline.operators)
     check_logs(store, trail.batch_id)
     for path in pipeline.paths:
+        path.sink.locate(store)
         path.sink.open(spark, journal.identity.query, path.schema)
     run = Run(spark, journal, pipeline, assignments, options, _BatchTimes(spark))
     # With every trigger, although a run that ends by itself does not need it: Spark refuses to

@@ -27,6 +27,7 @@ from millrace.log.layout import (
     MANIFESTS,
     REQUESTS,
     SEGMENTS,
+    SINKS,
     SPARK,
     VIEWS,
     segment_epoch,
@@ -34,6 +35,9 @@ from millrace.log.layout import (
 from millrace.log.segment import SegmentEntry, open_segment
 from millrace.log.spark_logs import check_logs, damaged_logs
 from millrace.log.trail import Trail
+
+_OTHERS = (IDENTITY, SPARK, REQUESTS, LEASES, VIEWS, SINKS, COLLECTED)
+"""What else belongs to a location."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,7 @@ def _sort_files(
     named = {path for segments in needed.values() for path in segments}
     for path in journal.store.list(""):
         top = path.split("/", 1)[0]
-        if path in named or top in (IDENTITY, SPARK, REQUESTS, LEASES, VIEWS, COLLECTED):
+        if path in named or top in _OTHERS:
             continue
         if top == MANIFESTS and manifests.epoch_of_path(path) is not None:
             continue

@@ -8,6 +8,7 @@
       requests/                  what was asked of the query, and how it ended
       leases/                    epochs that readers hold
       views/<name>/              the last results of a view
+      sinks/                     what sinks must find again, one file for each that needs it
       collected/                 which epochs were collected, roughly
 
 Anything else is not Millrace's.
@@ -22,6 +23,7 @@ SPARK = "spark"
 REQUESTS = "requests"
 LEASES = "leases"
 VIEWS = "views"
+SINKS = "sinks"
 COLLECTED = "collected"
 
 

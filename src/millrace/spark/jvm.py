@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zipfile
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -20,16 +21,23 @@ SOURCES = (
     *("MomentRdd", "PlanTemplate", "StoreCheckpointFiles"),
 )
 
+KAFKA_SOURCES = ("KafkaTopics", "KafkaTransactions")
+"""Classes that refer to Kafka's client, which most sessions do not have."""
+
 _installed: dict[str, tuple[Any, Any, Any]] = {}
 """Class loader, `Thread` and package, as py4j sees them, of Spark applications that have the jar.
 Looking a package up takes py4j a millisecond, because it first looks for a class of that name."""
+
+
+_with_kafka: set[str] = set()
+"""Spark applications that have the classes for Kafka."""
 
 
 def load(spark: SparkSession) -> Any:
     """The `io.millrace` package, as py4j sees it."""
     application = spark.sparkContext.applicationId
     if application not in _installed:
-        _install(spark)
+        _install(spark, SOURCES)
         jvm: Any = spark._jvm
         loader = spark._jsparkSession.sharedState().jarClassLoader()
         _installed[application] = loader, jvm.java.lang.Thread, jvm.io.millrace
@@ -39,10 +47,20 @@ def load(spark: SparkSession) -> Any:
     return package
 
 
-def _install(spark: SparkSession) -> None:
+def load_kafka(spark: SparkSession) -> Any:
+    """The package with its classes for Kafka, in a session that has Kafka's client."""
+    package = load(spark)
+    application = spark.sparkContext.applicationId
+    if application not in _with_kafka:
+        _install(spark, KAFKA_SOURCES)
+        _with_kafka.add(application)
+    return package
+
+
+def _install(spark: SparkSession, names: Sequence[str]) -> None:
     sources = {
         name: resources.files("millrace.spark").joinpath(f"java/{name}.java").read_text()
-        for name in SOURCES
+        for name in names
     }
     digest = hashlib.sha256("".join(sources.values()).encode()).hexdigest()[:12]
     # Spark removes this folder when the application ends.

@@ -16,6 +16,7 @@ from millrace.errors import SessionError, UnsupportedVersionError, UsageError
 from millrace.log.store.objects import SETTINGS as OBJECT_STORES
 from millrace.log.store.patience import REQUEST, TOTAL
 from millrace.log.store.webhdfs import USER
+from millrace.spark.kafka import add_connector
 from millrace.spark.tables import register
 
 DAEMON_MODULE = "millrace.spark.daemon"
@@ -70,11 +71,14 @@ def session(
     app_name: str = "millrace",
     master: str | None = None,
     config: Mapping[str, Any] | None = None,
+    *,
+    kafka: bool | str | os.PathLike[str] = False,
 ) -> SparkSession:
     """A Spark session with the settings that matter to Millrace, and its format "millrace".
 
     `config` is added last and wins. If a session is already running, it is returned unchanged, and
-    a warning says what it lacks.
+    a warning says what it lacks. `kafka` adds Spark's connector for Kafka to it: with True from
+    Maven Central, with a path from that folder.
     """
     check_versions()
     if master is not None and master.startswith("local"):
@@ -93,6 +97,8 @@ def session(
     spark: SparkSession = builder.getOrCreate()
     check_session(spark)
     register(spark)
+    if kafka is not False:
+        add_connector(spark, kafka)
     return spark
 
 

@@ -49,7 +49,7 @@ class LiveQuery:
             reason = "" if error is None else str(error).split("\n", 1)[0]
             return QueryStatus(state, reason, (), self._figures())
         problem, executors = query.problem or "", tuple(query.executors())
-        return QueryStatus("running", problem, executors, self._figures())
+        return QueryStatus("running", problem, executors, self._figures(), query.rows_behind())
 
     def _figures(self) -> dict[int, Figures]:
         """Of the epochs that Spark has published its own figures for."""

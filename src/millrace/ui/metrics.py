@@ -20,6 +20,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "millrace_last_commit_timestamp_seconds": ("gauge", "When the last epoch was committed."),
     "millrace_watermark_timestamp_seconds": ("gauge", "The last epoch's watermark."),
     "millrace_rows_total": ("counter", "Rows that came: of the sources, else to the shards."),
+    "millrace_source_rows_behind": ("gauge", "Rows that a source had and its last batch left."),
     "millrace_written_bytes_total": ("counter", "Bytes of segments."),
     "millrace_state_rows": ("gauge", "Rows of an operator's state."),
     "millrace_state_bytes": ("gauge", "Bytes of an operator's live segments."),
@@ -54,6 +55,8 @@ def _samples(watch: Watch) -> Iterable[Sample]:
     yield "millrace_written_bytes_total", {}, history.written
     if live is not None:
         yield "millrace_executors", {}, len(live.executors)
+        for source, rows in sorted(live.rows_behind.items()):
+            yield "millrace_source_rows_behind", {"source": source}, rows
     if history.points:
         last = history.points[-1]
         yield "millrace_epoch", {}, last.epoch

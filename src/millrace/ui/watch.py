@@ -44,6 +44,8 @@ class QueryStatus:
     executors: tuple[str, ...] = ()
     figures: Mapping[int, tuple[int | None, float | None]] = field(default_factory=dict)
     """Epoch -> rows its sources gave, and milliseconds from trigger to commit."""
+    rows_behind: Mapping[str, int] = field(default_factory=dict)
+    """Source -> rows that it had when its last batch was planned, and the batch left."""
 
 
 class Source(Protocol):

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from millrace.errors import SinkError
-from millrace.spark.sinks import Console, Files, ForEachBatch, Memory, Noop, make_sink
+from millrace.spark.sinks import Console, Files, ForEachBatch, Kafka, Memory, Noop, make_sink
+
+TO_KAFKA = {"topic": "t", "servers": "127.0.0.1:9092"}
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,8 @@ from millrace.spark.sinks import Console, Files, ForEachBatch, Memory, Noop, mak
         ("orc", {"path": "/tmp/x", "compression": "zlib"}, Files),
         ("json", {"path": "/tmp/x"}, Files),
         ("csv", {"path": "/tmp/x", "header": True}, Files),
+        ("kafka", {**TO_KAFKA}, Kafka),
+        ("kafka", {**TO_KAFKA, "key": "k", "headers": {"n": "n"}, "kafka.linger.ms": 20}, Kafka),
     ],
 )
 def test_known_sinks(name: str, options: dict[str, Any], kind: type) -> None:
@@ -31,9 +35,25 @@ def test_known_sinks(name: str, options: dict[str, Any], kind: type) -> None:
     ("name", "options", "message"),
     [
         (
-            "kafka",
+            "kinesis",
             {},
-            r"no sink 'kafka'. The built-in sinks are console, memory, noop.*for_each_batch",
+            r"no sink 'kinesis'. The built-in sinks are console, kafka, memory.*for_each_batch",
+        ),
+        ("kafka", {}, r"the kafka sink needs topic="),
+        ("kafka", {"topic": "t"}, r"the kafka sink needs servers="),
+        ("kafka", {**TO_KAFKA, "topic": "a/b"}, r"topic='a/b' is no name of a topic"),
+        ("kafka", {**TO_KAFKA, "keys": "k"}, r"no option 'keys'. It has topic, servers, key"),
+        ("kafka", {**TO_KAFKA, "linger.ms": 5}, r"no option 'linger.ms'.*begin with 'kafka.'"),
+        ("kafka", {**TO_KAFKA, "kafka.acks": "1"}, r"sets 'kafka.acks' itself"),
+        ("kafka", {**TO_KAFKA, "key": 3}, r"key=3: it is a column, or a column's name"),
+        ("kafka", {**TO_KAFKA, "headers": ["n"]}, r"headers=\['n'\]: it is a dict"),
+        ("kafka", {**TO_KAFKA, "headers": {"n": None}}, r"headers=.*: it is a dict"),
+        ("kafka", {**TO_KAFKA, "writers": 0}, r"writers=0: it is a whole number from 1"),
+        ("kafka", {**TO_KAFKA, "exactly_once": "no"}, r"exactly_once='no': it is True or False"),
+        (
+            "kafka",
+            {**TO_KAFKA, "writers": 2, "exactly_once": False},
+            r"writers= is of no use with exactly_once=False",
         ),
         ("", {}, r"no sink ''"),
         ("Parquet", {"path": "x"}, r"no sink 'Parquet'"),

@@ -113,6 +113,17 @@ def test_metrics(watch: Watch) -> None:
         assert f"# TYPE {name} {METRICS[name][0]}" in lines
 
 
+def test_lag_is_a_metric_of_each_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Behind:
+        def status(self) -> QueryStatus:
+            return QueryStatus("running", rows_behind={"KafkaV2[Subscribe[in]]": 12})
+
+    watch = Watch(eventful(tmp_path / "location", monkeypatch).url, Behind())
+    watch.refresh()
+    lines = client(watch).get("/metrics").text.splitlines()
+    assert 'millrace_source_rows_behind{source="KafkaV2[Subscribe[in]]"} 12' in lines
+
+
 def test_every_metric_is_documented() -> None:
     text = (ROOT / "docs" / "page.md").read_text()
     assert [name for name in METRICS if f"| `{name}` |" not in text] == []

@@ -42,6 +42,7 @@ def query(**more: Any) -> Any:
         "recent_progress": lambda after=0: [{"batch_id": 4, "epoch": 5}],
         "spark_query": Spark([published(4, 7, 30), published(5, 8)]),
         "exception": lambda: None,
+        "rows_behind": lambda: {"KafkaV2[Subscribe[in]]": 12},
     }
     return SimpleNamespace(**(known | more))
 
@@ -52,6 +53,7 @@ def test_a_problem_beside_the_epochs_is_shown_while_the_query_runs(problem: str 
     assert (found.state, found.error) == ("running", problem or "")
     assert found.executors == ("executor-0",)
     assert found.figures == {5: (7, 30.0)}
+    assert found.rows_behind == {"KafkaV2[Subscribe[in]]": 12}
 
 
 def test_why_it_failed_is_shown_after_its_end() -> None:

@@ -14,6 +14,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from millrace.log.store import Store
 from millrace.spark.template import rows_of
 
 
@@ -22,6 +23,10 @@ class Sink(Protocol):
 
     target: tuple[str, str] | None = None
     """What it writes to, such as ("path", "/out"): two sinks of one query may not share it."""
+
+    def locate(self, store: Store) -> None:
+        """Learn, before it is opened, where the query keeps its files, and so may a sink."""
+        return
 
     def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
         """Check, once and before the query starts, that the sink can be written to."""

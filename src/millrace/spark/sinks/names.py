@@ -10,6 +10,7 @@ from millrace.spark.sinks.contract import Sink
 from millrace.spark.sinks.delta import Delta
 from millrace.spark.sinks.files import Files
 from millrace.spark.sinks.iceberg import Iceberg
+from millrace.spark.sinks.kafka import Kafka
 from millrace.spark.sinks.marked import MarkedSink
 from millrace.spark.sinks.memory import Console, Memory, Noop
 from millrace.spark.sinks.postgres import Postgres
@@ -59,7 +60,7 @@ def check_targets(sinks: Sequence[Sink]) -> None:
 
 def make_sink(name: str, options: dict[str, Any]) -> Sink:
     """The sink for `.to(name, **options)`."""
-    known = ("console", "memory", "noop", *Files.FORMATS, *MARKED)
+    known = ("console", "kafka", "memory", "noop", *Files.FORMATS, *MARKED)
     if name == "noop":
         _no_more(name, options)
         return Noop()
@@ -71,6 +72,8 @@ def make_sink(name: str, options: dict[str, Any]) -> Sink:
         table = _required(name, options, "name", 'the table\'s name, as in .to("memory", name="t")')
         _no_more(name, options)
         return Memory(table)
+    if name == "kafka":
+        return Kafka(options)
     if name in Files.FORMATS:
         path = _required(name, options, "path", "the directory to write to")
         return Files(name, path.rstrip("/"), options)
