@@ -41,6 +41,8 @@ chromium: ## check for Chromium, in which the tests look at the pages; install i
 servers: $(STAMP) ## install the servers that `make stress` talks to, outside of the tree
 	@mkdir -p $(SERVERS)
 	@scripts/servers/minio $(SERVERS)
+	@scripts/servers/postgres
+	@scripts/servers/redis
 	@scripts/servers/hdfs $(SERVERS) $$(basename $(VENV)/lib/python*/site-packages/pyspark/jars/hadoop-client-api-*.jar .jar | sed 's/.*-//')
 
 demo: java $(STAMP) ## run the demonstration

@@ -117,6 +117,30 @@ def hdfs_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    from tests.servers.postgres import postgres
+
+    with postgres() as url:
+        yield url
+
+
+@pytest.fixture
+def database(postgres_server: str) -> str:
+    """The URL of a new database."""
+    from tests.servers.postgres import new_database
+
+    return new_database(postgres_server, f"tests_{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    from tests.servers.redis import redis
+
+    with redis(tmp_path_factory.mktemp("redis")) as url:
+        yield url
+
+
 @pytest.fixture
 def hdfs_folder(hdfs_root: str) -> str:
     """A new folder of HDFS."""

@@ -22,9 +22,13 @@ AFTER_SINK = "after-sink"
 BEFORE_MANIFEST = "before-manifest"
 AFTER_MANIFEST = "after-manifest"
 BEFORE_COMMIT = "before-commit"
+BEFORE_STEP = "before-step"
+STAGED_STEP = "staged-step"
+AFTER_STEP = "after-step"
 
 SHARD_POINTS = (AFTER_INPUT, BEFORE_SEGMENT, AFTER_SEGMENT)
-"""The points that a shard passes, in a worker. The driver passes the others."""
+"""The points that a shard passes, in a worker. The driver passes the others, and a mirror
+those of a step."""
 
 StoreT = TypeVar("StoreT")
 

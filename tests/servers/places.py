@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -12,17 +13,18 @@ FOLDER = Path(os.environ.get("MILLRACE_SERVERS") or Path.home() / ".cache/millra
 """Where `make servers` installs what pip does not."""
 
 
-def server(name: str) -> Path:
-    """The installed program or folder of a server; without it the test is skipped.
+def missing(reason: str) -> NoReturn:
+    """Skip the test; where nothing may be missing, as in continuous integration, it fails."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
 
-    Where nothing may be missing, as in continuous integration, it fails instead.
-    """
+
+def server(name: str) -> Path:
+    """The installed program or folder of a server; without it the test is skipped."""
     found = FOLDER / name
     if not found.exists():
-        reason = f"no {found}: run make servers"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing(f"no {found}: run make servers")
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ def running(
     log: Path,
     is_ready: Callable[[], bool],
     settings: Mapping[str, str] | None = None,
+    stop: signal.Signals = signal.SIGTERM,
 ) -> Iterator[None]:
     """While this is open, the server runs and answers."""
     with open(log, "wb") as output:
@@ -35,5 +37,5 @@ def running(
             pytest.fail(f"{command[0]} ended: {log.read_text(errors='replace')[-2000:]}")
         yield
     finally:
-        process.terminate()
+        process.send_signal(stop)
         process.wait()

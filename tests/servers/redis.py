@@ -1,0 +1,26 @@
+"""Redis from Debian's package, on loopback, with a port and a folder of its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.servers.places import free_port, is_open, missing
+from tests.servers.running import running
+
+PASSWORD = "not-a-secret"
+
+
+@contextmanager
+def redis(folder: Path) -> Iterator[str]:
+    """The URL of a server that runs meanwhile."""
+    program = shutil.which("redis-server")
+    if program is None:
+        missing("Redis is not installed: run make servers")
+    port = free_port()
+    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+    command += ["--save", "", "--appendonly", "no", "--requirepass", PASSWORD]
+    with running(command, folder / "redis.log", lambda: is_open(port)):
+        yield f"redis://:{PASSWORD}@127.0.0.1:{port}"
