@@ -76,10 +76,8 @@ def mirror_command(
 
 def _described(mirror: Mirror) -> str:
     behind = mirror.behind()
-    shown = mirror.epoch
-    if not shown:
-        shows = "is empty"
-    else:
+    shown, shows = mirror.epoch, "is empty"
+    if shown:
         shows = f"shows epoch {shown}, committed at {mirror.committed_at}"
     late = "up to date"
     if behind.epochs:

@@ -75,7 +75,9 @@ _TYPES = (
     (pa.types.is_string, "text"),
     (pa.types.is_binary, "bytea"),
     (pa.types.is_date32, "date"),
+    (pa.types.is_time, "time"),
     (pa.types.is_duration, "interval"),
+    (pa.types.is_null, "text"),
 )
 
 

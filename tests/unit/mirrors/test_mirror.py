@@ -156,7 +156,9 @@ def test_a_mark_that_is_ahead_is_refused(place: Place, counted: Counted) -> None
     place.forge(dataclasses.replace(mark, epoch=Epoch(9)))
     with mr.mirror(counted.url, place.url) as mirror:
         for refused in (mirror.catch_up, mirror.behind, lambda: mirror.epoch):
-            with pytest.raises(MirrorHistoryError, match="shows epoch 9.*last epoch.* is 1.*reset"):
+            with pytest.raises(
+                MirrorHistoryError, match=r"shows epoch 9.*last epoch.* is 1.*reset"
+            ):
                 refused()
         assert mirror.reset() == 1
         assert mirror.epoch == 1
