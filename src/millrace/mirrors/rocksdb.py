@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
+from typing import Any
 
 from rocksdict import AccessType, Options, Rdict, WriteBatch, WriteOptions
 
@@ -168,7 +169,10 @@ class RocksDbTarget:
     def rows(self) -> dict[bytes, bytes]:
         """All rows, for programs that have no RocksDB of their own."""
         found = self._found()
-        return {} if found is None else dict(self._families[found[0]].items())
+        if found is None:
+            return {}
+        items: Any = self._families[found[0]].items()
+        return dict(items)
 
     def close(self) -> None:
         for family in self._families.values():

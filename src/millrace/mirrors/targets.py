@@ -20,13 +20,13 @@ _KINDS = {
 
 def open_target(url: str, name: str, *, read_only: bool = False) -> Target:
     """The target of a URL; `name` is that of its rows where a store has several tables."""
-    scheme, colon, rest = url.partition(":") if isinstance(url, str) else ("", "", "")
-    if scheme not in _KINDS or not colon or not rest.strip("/"):
+    scheme, _, rest = str(url).partition(":")
+    if scheme not in _KINDS or not rest.strip("/"):
+        # Without a password, if there is one.
+        shown = str(url).rpartition("@")[2]
         raise UnsupportedMirrorError(
-            f"a mirror goes to redis://HOST, postgresql://HOST/DATABASE or rocksdb:PATH, not to "
-            f"{url.partition('@')[2] or url!r}."
-            if isinstance(url, str)
-            else f"a mirror goes to the URL of a store, not to {url!r}."
+            "a mirror goes to redis://HOST, postgresql://HOST/DATABASE or rocksdb:PATH, not to "
+            f"{shown!r}."
         )
     module, kind, package = _KINDS[scheme]
     try:
