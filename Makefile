@@ -102,7 +102,7 @@ report: $(STAMP) ## rebuild the benchmark pages from src/millrace_lab/results
 	@$(BIN)/millrace bench report --readme README.md
 
 lock: $(STAMP) ## resolve requirements.lock again
-	@$(BIN)/uv pip compile pyproject.toml src/millrace_lab/pyproject.toml --extra dev --extra docs --extra serve --extra postgres --extra delta --extra iceberg --extra redis \
+	@$(BIN)/uv pip compile pyproject.toml src/millrace_lab/pyproject.toml --extra dev --extra docs --extra serve --extra postgres --extra delta --extra iceberg --extra redis --extra rocksdb \
 	  --universal --python-version 3.11 --upgrade --quiet --no-header --no-emit-index-url --no-emit-find-links \
 	  --no-annotate --no-emit-package millrace \
 	  --output-file requirements.lock

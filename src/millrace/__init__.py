@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from millrace.errors import MillraceError
     from millrace.interchange.spark_checkpoint import import_spark
     from millrace.interchange.transfer import export, import_state
+    from millrace.mirrors.mirror import Mirror, mirror
     from millrace.operators.aggregate.functions import (
         Aggregate,
         approx_distinct,
@@ -84,6 +85,7 @@ else:
         "errors": "MillraceError",
         "interchange.transfer": "export import_state",
         "interchange.spark_checkpoint": "import_spark",
+        "mirrors.mirror": "Mirror mirror",
         "operators.aggregate.functions": (
             "Aggregate approx_distinct avg bit_and bit_or bit_xor bool_and bool_or collect_list "
             "collect_set corr count count_distinct covar_pop covar_samp distinct_sketch first "
@@ -133,6 +135,7 @@ __all__ = [
     "List",
     "Map",
     "MillraceError",
+    "Mirror",
     "Pickled",
     "ProcessingTimeTimer",
     "Processor",
@@ -182,6 +185,7 @@ __all__ = [
     "min",
     "min_by",
     "minutes",
+    "mirror",
     "mode",
     "open",
     "quantile",

@@ -162,6 +162,10 @@ class KeyColumnsError(UsageError):
     """A look-up lacks key columns, has others, or has values that are not of their types."""
 
 
+class UnsupportedMirrorError(UsageError):
+    """A target that Millrace does not know, or an operator whose state cannot be mirrored."""
+
+
 class TokenRequiredError(UsageError):
     """A server was to be reached from other machines without a token."""
 
@@ -220,6 +224,30 @@ class StoreError(MillraceError):
 
 class AlreadyExistsError(StoreError):
     """Create-if-absent found the file in place."""
+
+
+class MirrorError(MillraceError):
+    """A mirror cannot follow its location."""
+
+
+class ForeignMirrorError(MirrorError):
+    """A target holds something else: other rows, or a mirror of another state."""
+
+
+class MirrorHistoryError(MirrorError):
+    """A target shows an epoch that is not in the history of the location."""
+
+
+class MirrorMovedError(MirrorError):
+    """Another process has moved a target meanwhile."""
+
+
+class MirrorTargetError(MirrorError):
+    """The store of a mirror refused what was written to it."""
+
+
+class MirrorUnreachableError(MirrorTargetError):
+    """The store of a mirror does not answer."""
 
 
 class EpochFailedError(MillraceError):

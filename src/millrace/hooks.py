@@ -25,9 +25,13 @@ BEFORE_COMMIT = "before-commit"
 SINK_BEGINS = "sink-begins"
 SINK_WRITTEN = "sink-written"
 SINK_COMMITTED = "sink-committed"
+BEFORE_STEP = "before-step"
+STAGED_STEP = "staged-step"
+AFTER_STEP = "after-step"
 
 SHARD_POINTS = (AFTER_INPUT, BEFORE_SEGMENT, AFTER_SEGMENT)
-"""The points that a shard passes, in a worker. The driver passes the others."""
+"""The points that a shard passes, in a worker. The driver passes the others, and a mirror
+those of a step."""
 
 SINK_POINTS = (SINK_BEGINS, SINK_WRITTEN, SINK_COMMITTED)
 """The points of a sink with a marker: rows are computed; rows and marker are in an open

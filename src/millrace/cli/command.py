@@ -29,6 +29,10 @@ COMMANDS = {
     ),
     "import": ("millrace.cli.interchange:import_command", "Move a state into a new location."),
     "gc": ("millrace.cli.location:gc", "Remove what no retained epoch needs."),
+    "mirror": (
+        "millrace.cli.mirror:mirror_command",
+        "Keep a copy of an operator's state in another store.",
+    ),
     "move": ("millrace.cli.reconfigure:move", "Give key groups to an executor."),
     "rescale": (
         "millrace.cli.reconfigure:rescale",

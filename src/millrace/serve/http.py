@@ -25,10 +25,11 @@ from millrace.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
+from millrace.reading.json_values import rows_to_json
 from millrace.serve import openapi
 from millrace.serve.lookups import Lookups, Standing
 from millrace.serve.openapi import MOST_KEYS
-from millrace.serve.values import key_from_text, keys_from_json, rows_to_json
+from millrace.serve.values import key_from_text, keys_from_json
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -17,10 +17,11 @@ from pyspark.sql import types as T
 from tests.unit.serve.counting import Counting
 
 from millrace.operators.operator import Column
+from millrace.reading.json_values import rows_to_json
 from millrace.serve import http as serving
 from millrace.serve.http import App
 from millrace.serve.lookups import Lookups
-from millrace.serve.values import key_from_text, keys_from_json, rows_to_json
+from millrace.serve.values import key_from_text, keys_from_json
 
 LOCAL = "http://127.0.0.1:8470"
 
