@@ -87,7 +87,7 @@ class UnsupportedVersionError(InstallationError):
 
 
 class MissingPackageError(InstallationError):
-    """A sink needs a package that is not installed."""
+    """A sink or a mirror needs a package that is not installed."""
 
 
 class SessionError(InstallationError):

@@ -2,8 +2,11 @@
 
 Both sides are Millrace. One has a new location, the other a location of format 1, which has two
 XXH64 for a fingerprint. They run in one process and take turns, because two JVMs differ by more
-than what is measured. Keys are whole numbers, then strings of 40 characters. Before anything is
-timed, the counts of both are compared with one Spark batch, and so is the final state of both.
+than what is measured; ratios are of one round. A second new location takes turns with them: its
+ratio to the first one would be 1 if nothing else were in the figures.
+
+Keys are whole numbers, then strings of 40 characters. Before anything is timed, the counts of both
+sides are compared with one Spark batch, and so is the final state of all locations.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from dataclasses import dataclass, replace
 
 from millrace_lab.bench._benchmark import Benchmark
 from millrace_lab.bench._contract import Result
-from millrace_lab.bench._epochs import Epochs
 from millrace_lab.bench._oracle import expected, same, state
 from millrace_lab.bench._side_process import SideHandle, SideProcess
 from millrace_lab.bench._sizes import size_name
@@ -22,9 +24,13 @@ from millrace_lab.bench._usage import sample
 
 NAME = "fingerprints"
 NOW, BEFORE = "millrace", "millrace_format_1"
-SIDES = (NOW, BEFORE)
+CONTROL, AGAIN = "millrace_again", "-again"
+"""A second new location: how far it is from the first is what the noise is."""
+CONTENDERS = (NOW, BEFORE, CONTROL)
 KINDS = {"number": False, "text": True}
 FILL_ROWS = 2_500_000
+WARM = 2
+"""Epochs of a round that are not counted."""
 TARGET = 0.95
 """A new location's rows per second are at least this share of format 1's."""
 
@@ -88,55 +94,63 @@ class Fingerprints(Benchmark[Options]):
         )
 
     def _timed(self, keys: int, kind: str, text: bool) -> None:
-        options, name, size = self._options, f"{kind}-{keys}", size_name(keys)
-        for side in self._sides.values():
-            self._steps.step(f"{side.kind}: filling {size} {kind} keys")
+        options, size = self._options, size_name(keys)
+        where = {which: f"{kind}-{keys}" + AGAIN * (which == CONTROL) for which in CONTENDERS}
+        for which, location in where.items():
+            self._steps.step(f"{which}: filling {size} {kind} keys")
             for first in range(0, keys, FILL_ROWS):
                 rows = min(FILL_ROWS, keys - first)
-                side.call("once", name=name, rows=rows, keys=keys, key="value", text=text)
-        samples: dict[str, Epochs] = defaultdict(list)
+                self._side(which).call(
+                    "once", name=location, rows=rows, keys=keys, key="value", text=text
+                )
+        rates: dict[str, list[float]] = defaultdict(list)
         cpu: dict[str, list[float]] = defaultdict(list)
         share = max(options.epochs // options.rounds, 1)
-        for turn in range(options.rounds):
-            # Whoever is first in one round is last in the next.
-            for which in SIDES if turn % 2 == 0 else SIDES[::-1]:
-                warm = options.warm if turn == 0 else 2
+        for turn in range(-1, options.rounds):
+            # Whoever is first in one round is last in the next. The first round of all compiles.
+            for which in CONTENDERS if turn % 2 == 0 else CONTENDERS[::-1]:
                 self._steps.step(f"{which}: {share} epochs, {size} {kind} keys")
                 before = sample(self._session, memory=False).cpu
-                samples[which] += self._sides[which].call(
+                epochs = self._side(which).call(
                     "run",
-                    name=name,
+                    name=where[which],
                     rows=options.rows,
                     keys=keys,
-                    warm=warm,
+                    warm=options.warm if turn < 0 else WARM,
                     epochs=share,
                     text=text,
                 )
                 used = sample(self._session, memory=False).cpu - before
-                if turn:
-                    cpu[which].append(used / (share + warm))
-        rate = {
-            which: self._result.figure(
-                f"rows_per_s.{which}.{kind}.{size}",
-                statistics.median(e["rows"] * 1000 / e["ms"] for e in samples[which]),
+                if turn >= 0:
+                    rates[which].append(
+                        statistics.median(e["rows"] * 1000 / e["ms"] for e in epochs)
+                    )
+                    cpu[which].append(used / (share + WARM))
+        for which in CONTENDERS:
+            self._result.figure(
+                f"rows_per_s.{which}.{kind}.{size}", statistics.median(rates[which])
             )
-            for which in SIDES
-        }
-        # The query's start and stop are in it, on both sides.
-        seconds = {
-            which: self._result.figure(
+            # The query's start and stop are in it, on all sides.
+            self._result.figure(
                 f"cpu_s_per_epoch.{which}.{kind}.{size}", statistics.median(cpu[which])
             )
-            for which in SIDES
-        }
-        self._result.ratio(f"cpu.{kind}.{size}", seconds[BEFORE] / seconds[NOW])
-        ratio = self._result.ratio(f"throughput.{kind}.{size}", rate[NOW] / rate[BEFORE])
+        self._result.ratio(f"cpu.{kind}.{size}", _paired(cpu[BEFORE], cpu[NOW]))
+        self._result.ratio(f"noise.{kind}.{size}", _paired(rates[CONTROL], rates[NOW]))
+        ratio = self._result.ratio(f"throughput.{kind}.{size}", _paired(rates[NOW], rates[BEFORE]))
         if options.rows >= 1_000_000:
             self._result.at_least(f"throughput.{kind}.{size}", ratio, TARGET)
-        for side in self._sides.values():
-            self._steps.step(f"{side.kind}: comparing the final state, {size} {kind} keys")
-            rows = side.call("total", name=name)["rows"]
-            self._compare(side, name, keys, rows, keys)
+        for which, location in where.items():
+            self._steps.step(f"{which}: comparing the final state, {size} {kind} keys")
+            side = self._side(which)
+            self._compare(side, location, keys, side.call("total", name=location)["rows"], keys)
+
+    def _side(self, which: str) -> SideHandle:
+        return self._sides[BEFORE if which == BEFORE else NOW]
+
+
+def _paired(ones: list[float], others: list[float]) -> float:
+    """The median ratio of what was measured in the same round."""
+    return statistics.median(a / b for a, b in zip(ones, others, strict=True))
 
 
 run = Fingerprints.measure

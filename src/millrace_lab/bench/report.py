@@ -30,6 +30,7 @@ ORDER = (
     "rescale-slow-store",
     "recovery",
     "limits",
+    "fingerprints",
     "endurance",
     "soak",
     "query",
@@ -106,6 +107,11 @@ ABOUT = {
         "reaches and with few keys; a map of a million entries; a million timers due in one epoch; "
         "epochs in which one key has 90 % of the rows; 4,096 key groups; a value of 100 MB. "
         "`worker_anon_mb` is the memory of the largest Python worker without mapped files."
+    ),
+    "fingerprints": (
+        "A keyed count on a new location, whose keys cannot be made to collide, beside one on a "
+        "location of format 1. Ratios are medians of pairs of turns in one JVM. `noise` compares "
+        "a second new location with the first."
     ),
     "endurance": (
         "Thousands of small epochs with readers, a view, `millrace serve` and the live page open. "
