@@ -286,7 +286,7 @@ def test_bad_joins(spark: SparkSession, tmp_path: Path) -> None:
         left.join(right, on="ad")
     with pytest.raises(JoinError, match="one of 'inner', 'left', 'right', 'full', 'semi', 'anti'"):
         left.join(right, on="ad", within=near, how="outer")
-    with pytest.raises(JoinError, match="Turn them round"):
+    with pytest.raises(JoinError, match="Swap them"):
         left.join(right, on="ad", within=("1 hour", "0 seconds"))
     with pytest.raises(JoinError, match="months and years"):
         left.join(right, on="ad", within=("-1 month", "0 seconds"))
