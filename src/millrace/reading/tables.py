@@ -26,12 +26,12 @@ from millrace.operators.operator import MAIN, ResultColumn
 from millrace.operators.process.layout import EXPIRES
 from millrace.operators.registry import MainRows
 from millrace.reading.description import Collection, Description
+from millrace.reading.join_table import JoinTable
 from millrace.reading.replicas import gathered, scan
 from millrace.reading.sessions import SessionTable
 from millrace.reading.snapshot import Snapshot
 from millrace.reading.state_table import KEY_GROUP, SYSTEM, Fingerprints, StateTable, followed
 from millrace.reading.tiles import TileTable
-from millrace.reading.waiting import WaitingTable
 from millrace.reading.windows import WindowTable
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class SharedTable(StateTable):
         yield self._batch(columns, [own[name] for name in columns])
 
 
-_AnyMain: TypeAlias = MainTable | WindowTable | SessionTable | WaitingTable
+_AnyMain: TypeAlias = MainTable | WindowTable | SessionTable | JoinTable
 
 
 def main_table(snapshot: Snapshot, description: Description) -> _AnyMain:
@@ -255,7 +255,7 @@ def tables(snapshot: Snapshot, operator: str) -> dict[str, StateTable]:
         elif name in shared:
             found[name] = SharedTable(snapshot, description, name)
     for name in description.waiting:
-        found[name] = WaitingTable(snapshot, description, name)
+        found[name] = JoinTable(snapshot, description, name)
     if description.timers and TimerTable.NAME not in found:
         found[TimerTable.NAME] = TimerTable(snapshot, description, TimerTable.NAME)
     return found
@@ -273,7 +273,7 @@ _MAIN_TABLES: dict[MainRows, Callable[[Snapshot, Description], _AnyMain]] = {
     MainRows.KEYS: MainTable,
     MainRows.WINDOWS: _windows,
     MainRows.SESSIONS: SessionTable,
-    MainRows.WAITING: WaitingTable,
+    MainRows.WAITING: JoinTable,
 }
 
 

@@ -31,7 +31,6 @@ from millrace.operators.as_of.layout import LEFT_ROWS, RIGHT_ROWS
 from millrace.operators.as_of.matching import in_order_of_time, last_before, last_of_runs
 from millrace.operators.as_of.spec import AsOfDefinition
 from millrace.operators.input import Input
-from millrace.operators.join.addresses import LEAST_TICK_BITS, numbers
 from millrace.operators.join.arrivals import Division, divide
 from millrace.operators.join.columns import (
     Columns,
@@ -41,6 +40,7 @@ from millrace.operators.join.columns import (
 )
 from millrace.operators.join.late import counted, late_rows, late_schemas
 from millrace.operators.join.layout import EVENT, KEY_HI, KEY_LO
+from millrace.operators.join.ordering import LEAST_TICK_BITS, numbers
 from millrace.operators.join.storing import stored_rows
 from millrace.operators.join.streams import TwoStreams
 from millrace.operators.operator import MAIN, Change, Moment, TableChange

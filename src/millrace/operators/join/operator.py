@@ -31,7 +31,6 @@ from millrace.ids import OperatorName
 from millrace.log.segment import HI, LO
 from millrace.operators.input import Input
 from millrace.operators.join import layout
-from millrace.operators.join.addresses import tick_bits
 from millrace.operators.join.arrivals import Arrived, Division, divide
 from millrace.operators.join.columns import (
     Columns,
@@ -55,6 +54,7 @@ from millrace.operators.join.layout import (
     SEMI,
 )
 from millrace.operators.join.matching import ALL, FIRST, ONCE, Pages, page_of, pairs, stored_pages
+from millrace.operators.join.ordering import tick_bits
 from millrace.operators.join.spec import JoinDefinition
 from millrace.operators.join.storing import stored_rows
 from millrace.operators.join.streams import TwoStreams

@@ -38,8 +38,8 @@ from millrace.operators.session.layout import (
 )
 from millrace.operators.session.merging import MergedSessions, merged_sessions
 from millrace.operators.session.spec import SessionDefinition
-from millrace.operators.window.addresses import at_times
 from millrace.operators.window.emission import NONE, UPDATE
+from millrace.operators.window.fingerprints import at_times
 from millrace.operators.window.layout import EARLY_DUE
 from millrace.operators.window.timed import TimedOperator
 from millrace.state.eviction import Eviction

@@ -36,7 +36,6 @@ from millrace.operators.aggregate.reducing import check_names
 from millrace.operators.arrays import whole_numbers
 from millrace.operators.input import Input
 from millrace.operators.operator import MAIN, Change, Column, Moment, TableChange, TableLayout
-from millrace.operators.window.addresses import at_times
 from millrace.operators.window.assembling import (
     PaneRows,
     WindowRows,
@@ -46,6 +45,7 @@ from millrace.operators.window.assembling import (
     windows_around,
 )
 from millrace.operators.window.emission import NONE, UPDATE
+from millrace.operators.window.fingerprints import at_times
 from millrace.operators.window.layout import (
     EARLY_DUE,
     PANE,
