@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import types as T
 
 from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.ids import OperatorName
@@ -40,7 +39,7 @@ from millrace.operators.join.columns import (
     taken,
     united,
 )
-from millrace.operators.join.late import counted, late_rows, late_schemas
+from millrace.operators.join.late import counted, late_rows
 from millrace.operators.join.layout import (
     ANTI,
     EITHER,
@@ -70,13 +69,14 @@ _NONE = np.empty(0, np.uint64)
 class JoinOperator(TwoStreams):
     """Keys, two streams, an interval, and what becomes of rows without a partner."""
 
+    definition: JoinDefinition
+
     runs_without_rows = True
     """Rows end when the watermark passes, and it may pass without rows."""
 
     def __init__(
         self, name: OperatorName, definition: JoinDefinition, *, ansi: bool = True
     ) -> None:
-        self.definition = definition
         self.how = definition.how
         self.only_left = self.how in (SEMI, ANTI)
         super().__init__(name, definition, only_left=self.only_left)
@@ -85,12 +85,6 @@ class JoinOperator(TwoStreams):
         self.bits = tick_bits(definition.upper_us - definition.lower_us)
         self.tables = layout.tables(self.how, *self.fields)
         self.check_names()
-        self.side_schemas: dict[str, T.StructType] = late_schemas(
-            definition.keys, definition.left, definition.right
-        )
-
-    def spec(self) -> dict[str, Any]:
-        return self.definition.to_json()
 
     @staticmethod
     def from_spec(name: OperatorName, data: dict[str, Any], *, ansi: bool = True) -> JoinOperator:
