@@ -1,21 +1,20 @@
-"""Epochs of one operator without Spark: the shards of `millrace.epoch`, one after the other."""
+"""Epochs of one operator without Spark, with rows as tests give them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from millrace.epoch.commit import Commit, Times, collect_reports, commit_epoch
+from millrace.epoch.commit import Commit, Times
+from millrace.epoch.local import LocalShards, ShardRun, split
 from millrace.epoch.report import ShardReport
 from millrace.epoch.rows import decode, encode
-from millrace.epoch.shard import ShardTask, group_ranges, has_work, idle_report, open_shard
+from millrace.epoch.shard import ShardTask
 from millrace.ids import Epoch, Shard, table_name
-from millrace.keygroups import Assignment, groups_of
-from millrace.log import Journal, open_store
-from millrace.log.segment import HI
+from millrace.keygroups import Assignment
+from millrace.log import Journal, Trail, open_store
 from millrace.operators import Operator
 from millrace.state.cache import ReplicaCache
 
@@ -23,7 +22,7 @@ UNLIMITED = 1 << 60
 
 
 class Epochs:
-    """A location that is driven through its epochs by hand.
+    """A location that is driven through its epochs by hand; all shards share one process.
 
     `encode` makes a table with fingerprints of what a test gives, as rows travel; `decode` makes
     of a shard's part what the operator gets.
@@ -46,57 +45,56 @@ class Epochs:
         self.shards = shards
         self.index_budget = index_budget
         self._encode, self._decode = encode, decode
-        self.restart()
+        self._local = LocalShards(self.journal, operator, self.assignment, processes=1)
 
     def restart(self) -> None:
         """As after a crash: what was held is gone, and what was not committed never was."""
-        self.trail = self.journal.trail(self.journal.head())
-        self.cache = ReplicaCache()
+        self._local.restart()
+
+    @property
+    def local(self) -> LocalShards:
+        """The shards as the test has them now."""
+        self._local.assignment = self.assignment
+        self._local.index_budget = self.index_budget
+        return self._local
+
+    @property
+    def trail(self) -> Trail:
+        return self._local.trail
 
     @property
     def assignment(self) -> Assignment:
         return Assignment.even(self.key_groups, self.shards)
 
     @property
+    def cache(self) -> ReplicaCache:
+        return self._local.cache(Shard(0))
+
+    @property
     def task(self) -> ShardTask:
-        return ShardTask(
-            location=self.journal.store.url,
-            query=self.journal.identity.query,
-            operator=self.operator.name,
-            spec="",
-            code=None,
-            key_groups=self.key_groups,
-            groups=group_ranges(self.assignment),
-            index_budget=self.index_budget,
-            ansi=True,
-            scheme=self.journal.identity.scheme,
-        )
+        return self.local.task
 
     def times(self) -> Times:
-        return Times.after(self.trail, 0, None)
+        return self._local.times()
 
     def part(self, given: Any, shard: Shard) -> pa.Table:
         """The rows of a shard."""
-        rows = self._encode(given)
-        groups = groups_of(rows.column(HI).to_numpy().view("uint64"), self.key_groups)
-        return rows.filter(pa.array(np.asarray(self.assignment.owners)[groups] == shard))
+        return split(self._encode(given), self.assignment)[shard]
+
+    def apply(self, times: Times, *steps: Any) -> list[ShardRun]:
+        """The shards of an epoch, each with its rows of every step; not committed."""
+        parts = [split(self._encode(step), self.assignment) for step in steps]
+        shards = range(self.shards)
+        given = [[self._decode(part[shard]) for part in parts] for shard in shards]
+        return self.local.run(times, given)
 
     def run(self, *steps: Any, operator: Operator | None = None) -> list[ShardReport]:
-        """The shards of an epoch, each applied to the rows of every step; not committed."""
-        operator = operator or self.operator
-        times = self.times()
-        moment = times.moment(self.assignment)
-        reports = []
-        for shard in map(Shard, range(self.shards)):
-            parts = [self.part(step, shard) for step in steps]
-            if not has_work(operator, sum(part.num_rows for part in parts)):
-                reports.append(idle_report(self.task, shard, times.epoch))
-                continue
-            opened = open_shard(self.task, operator, shard, moment, self.cache)
-            for part in parts:
-                opened.apply(self._decode(part))
-            reports.append(opened.seal(f"executor-{shard}"))
-        return reports
+        """What the shards of an epoch report; not committed."""
+        self._local.operator = operator or self.operator
+        try:
+            return [ran.report for ran in self.apply(self.times(), *steps)]
+        finally:
+            self._local.operator = self.operator
 
     def commit(
         self,
@@ -105,17 +103,8 @@ class Epochs:
         *,
         time_ms: int | None = None,
     ) -> Epoch:
-        times = times or self.times()
-        assignments = {self.operator.name: self.assignment}
-        commit_epoch(
-            self.journal,
-            self.trail,
-            times,
-            [self.operator],
-            assignments,
-            collect_reports(times.epoch, assignments, reports),
-            Commit("run", self.trail.epoch, full=False, time_ms=time_ms),
-        )
+        commit = Commit("run", self.trail.epoch, full=False, time_ms=time_ms)
+        self.local.commit(times or self.times(), reports, commit)
         return self.trail.epoch
 
     def epoch(self, *steps: Any) -> Epoch:
@@ -132,32 +121,20 @@ class TimedEpochs(Epochs):
         self.counters: dict[str, int] = {}
 
     def times(self) -> Times:
-        watermarks = {self.operator.name: self.watermark_us}
-        return Times.after(self.trail, self.processing_us, self.watermark_us, watermarks)
+        return self._local.times(self.processing_us, self.watermark_us)
 
     def send(self, *steps: pa.Table) -> list[dict[str, Any]]:
         """An epoch with rows that come in some steps; what it emits, in order."""
         times = self.times()
-        moment = times.moment(self.assignment, self.operator.name)
-        emitted: list[dict[str, Any]] = []
+        ran = self.apply(times, *steps)
         self.counters = {}
-        reports = []
-        for shard in map(Shard, range(self.shards)):
-            parts = [self.part(step, shard) for step in steps]
-            if not has_work(self.operator, sum(part.num_rows for part in parts)):
-                reports.append(idle_report(self.task, shard, times.epoch))
-                continue
-            opened = open_shard(self.task, self.operator, shard, moment, self.cache)
-            for number, part in enumerate(parts or [None]):
-                rows = decode(part) if part is not None and part.num_rows else None
-                change = opened.apply(rows, more=number < len(parts) - 1)
-                emitted += change.output.to_pylist()
-            report = opened.seal()
-            for name, count in report.counters.items():
+        for shard in ran:
+            for name, count in shard.report.counters.items():
                 self.counters[name] = self.counters.get(name, 0) + count
-            reports.append(report)
+        reports = [shard.report for shard in ran]
         self.commit(reports, times, time_ms=times.processing_us // 1000)
-        return emitted
+        changes = [change for shard in ran for change in shard.changes]
+        return [row for change in changes for row in change.output.to_pylist()]
 
     def rows_of(self, table: str = "") -> int:
         """How many rows a table has, as the manifests say."""

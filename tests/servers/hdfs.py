@@ -12,7 +12,7 @@ from tests.servers.places import free_port, server
 from tests.servers.running import running
 
 from millrace.errors import MillraceError
-from millrace.log.store.patience import Patience
+from millrace.log.store.retries import Retries
 from millrace.log.store.webhdfs import WebHdfsStore
 
 
@@ -31,7 +31,7 @@ def hdfs(folder: Path) -> Iterator[str]:
     def is_ready() -> bool:
         # A NameNode listens before it has a DataNode to write to.
         try:
-            WebHdfsStore(url, Patience(total=0.1, request=10)).put("ready", b"yes")
+            WebHdfsStore(url, Retries(total=0.1, request=10)).put("ready", b"yes")
         except MillraceError:
             return False
         return True

@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 from tests.simulation.executors import Process, SimulatedCluster
 from tests.simulation.operators import Rows, Tally, encode_rows
@@ -20,14 +19,14 @@ from millrace.epoch.commit import (
     commit_without_rows,
     group_loads,
 )
+from millrace.epoch.local import INDEX_BUDGET, run_shard, split
 from millrace.epoch.report import Reports, ShardReport
-from millrace.epoch.shard import ShardTask, group_ranges, has_work, idle_report, open_shard
+from millrace.epoch.shard import ShardTask, has_work, idle_report
 from millrace.errors import MillraceError, StoreError
 from millrace.ids import OperatorName, Shard
-from millrace.keygroups import Assignment, groups_of
+from millrace.keygroups import Assignment
 from millrace.log import Journal
 from millrace.log.retention import collect
-from millrace.log.segment import HI
 from millrace.log.store import Store
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.director import Director
@@ -158,29 +157,16 @@ class Driver:
         return {operator.name: self._task(operator) for operator in self.operators}
 
     def _task(self, operator: Tally) -> ShardTask:
+        code = pickle.dumps((Tally, (operator.name, tuple(operator.tables))))
         assignment = self.layout[operator.name]
-        return ShardTask(
-            location=self.store.url,
-            query=self.journal.identity.query,
-            operator=operator.name,
-            spec="",
-            code=pickle.dumps((Tally, (operator.name, tuple(operator.tables)))),
-            key_groups=assignment.key_groups,
-            groups=group_ranges(assignment),
-            index_budget=1 << 30,
-            ansi=True,
-            scheme=self.journal.identity.scheme,
-        )
+        return ShardTask.of(self.journal, operator, assignment, INDEX_BUDGET, code=code)
 
     def _run(self, operator: Tally, rows: pa.Table) -> list[ShardReport]:
         """All shards of one operator."""
         task = self._task(operator)
-        assignment = self.layout[operator.name]
-        hi = rows.column(HI).to_numpy()
-        owner = np.asarray(assignment.owners)[groups_of(hi, task.key_groups)]
         reports = []
-        for shard in map(Shard, range(assignment.shards)):
-            part = rows.filter(pa.array(owner == shard))
+        for number, part in enumerate(split(rows, task.assignment)):
+            shard = Shard(number)
             if has_work(operator, part.num_rows):
                 self.hooks.reach("before a shard")
                 reports.append(self._attempt(task, shard, part))
@@ -195,7 +181,7 @@ class Driver:
             process = self.cluster.pick(place)
             try:
                 with process.inside():
-                    report = run_shard(process, task, shard, times, rows)
+                    report = attempt_shard(process, task, shard, times, rows)
             except StoreError:
                 if not left:
                     raise
@@ -207,17 +193,14 @@ class Driver:
         raise AssertionError("the last attempt returns or raises")
 
 
-def run_shard(
+def attempt_shard(
     process: Process, task: ShardTask, shard: Shard, times: Times, rows: pa.Table
 ) -> ShardReport:
     """What a shard does between getting its rows and reporting; often in two steps."""
-    moment = times.moment(task.assignment)
-    opened = open_shard(task, task.load(), shard, moment, process.cache)
+    moment = times.moment(task.assignment, task.operator)
     half = rows.num_rows // 2
     steps = (rows.slice(0, half), rows.slice(half)) if half and times.epoch % 2 else (rows,)
-    for step in steps:
-        opened.apply(step)
-    return opened.seal(process.name)
+    return run_shard(task, task.load(), shard, moment, steps, process.cache, process.name).report
 
 
 def _once_more(
@@ -228,6 +211,6 @@ def _once_more(
         return
     try:
         with process.inside():
-            run_shard(process, task, shard, times, rows)
+            attempt_shard(process, task, shard, times, rows)
     except MillraceError:
         return

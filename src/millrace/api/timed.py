@@ -21,7 +21,7 @@ from millrace.operators.window.panes import Windows
 from millrace.operators.window.spec import WindowDefinition
 from millrace.operators.window.spec import columns as columns_of
 from millrace.spark.exchange import WindowExchange, WindowInput
-from millrace.spark.sessions import SessionExchange
+from millrace.spark.session_exchange import SessionExchange
 from millrace.spark.steps import OperatorStep
 
 if TYPE_CHECKING:

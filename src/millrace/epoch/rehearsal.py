@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from millrace.arrays import Int64Array, UInt64Array
-from millrace.epoch.commit import Commit, Times, collect_reports, commit_epoch
+from millrace.epoch.commit import Commit
+from millrace.epoch.local import LocalShards
 from millrace.epoch.rehearsed import parts
-from millrace.epoch.shard import ShardTask, group_ranges, open_shard
-from millrace.ids import Epoch, OperatorName, Shard
+from millrace.ids import OperatorName
 from millrace.keygroups import Assignment
 from millrace.keygroups.hashing import digests, entry_digests
 from millrace.keygroups.scheme import UNSALTED
@@ -30,7 +30,6 @@ from millrace.log.segment import DELETED, HI, LO
 from millrace.operators import Change, Moment, Operator, TableChange, TableLayout
 from millrace.operators.operator import MAIN
 from millrace.state.base import merge_addresses
-from millrace.state.cache import ReplicaCache
 from millrace.state.index import MIN_SLOTS, DeltaIndex
 from millrace.state.replica import Replica
 from millrace.state.sorting import count_groups, sort_order
@@ -90,34 +89,16 @@ def _rows(first: int) -> pa.Table:
 def _run(operator: Operator, epochs: Sequence[tuple[Sequence[Any], int | None]]) -> None:
     """Epochs of an operator, each with the rows of its steps and a watermark; then a look at all
     that is left."""
-    assignments = {operator.name: Assignment.even(_GROUPS, 1)}
-    cache = ReplicaCache()
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
         journal = Journal.create(open_store(folder), _GROUPS)
-        trail = journal.trail(Epoch(0))
-        task = ShardTask(
-            location=folder,
-            query=journal.identity.query,
-            operator=operator.name,
-            spec="",
-            code=None,
-            key_groups=_GROUPS,
-            groups=group_ranges(assignments[operator.name]),
-            index_budget=_NO_BUDGET,
-            ansi=True,
-            scheme=journal.identity.scheme,
-        )
+        assignment = Assignment.even(_GROUPS, 1)
+        shards = LocalShards(journal, operator, assignment, index_budget=_NO_BUDGET)
         for steps, watermark_us in epochs:
-            times = Times.after(trail, 0, watermark_us)
-            moment = times.moment(assignments[operator.name])
-            shard = open_shard(task, operator, Shard(0), moment, cache)
-            for rows in steps:
-                shard.apply(rows)
-            reports = collect_reports(times.epoch, assignments, [shard.seal()])
-            commit = Commit("rehearsal", trail.epoch, full=False)
-            commit_epoch(journal, trail, times, [operator], assignments, reports, commit)
-        moment = Times.after(trail, 0, None).moment(assignments[operator.name])
-        last = open_shard(task, operator, Shard(0), moment, cache)
+            times = shards.times(watermark_us=watermark_us)
+            (ran,) = shards.run(times, [steps])
+            commit = Commit("rehearsal", shards.trail.epoch, full=False)
+            shards.commit(times, [ran.report], commit)
+        (last,) = shards.open(shards.times())
         for replica in last.replicas.values():
             replica.read(np.arange(_GROUPS))
             replica.changed(0)

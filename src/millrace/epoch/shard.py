@@ -18,6 +18,7 @@ import functools
 import json
 import pickle
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ from millrace.ids import Epoch, OperatorName, Shard, table_name
 from millrace.keygroups import Assignment, format_ranges, group_shift, parse_ranges
 from millrace.keygroups.scheme import Scheme
 from millrace.log.copies import keep
-from millrace.log.journal import Identity
+from millrace.log.journal import Identity, Journal
 from millrace.log.segment import HI, LO, segment_path
 from millrace.operators import Change, Moment, Operator, TableChange
 from millrace.operators.input import Input
@@ -65,6 +66,36 @@ class ShardTask:
     scheme: Scheme
     """How the location's fingerprints are computed."""
 
+    @classmethod
+    def of(
+        cls,
+        journal: Journal,
+        operator: Operator,
+        assignment: Assignment | None,
+        index_budget: int,
+        *,
+        spec: str = "",
+        code: bytes | None = None,
+        ansi: bool = True,
+    ) -> Self:
+        """The task of an operator at a location; without an assignment, of no shard yet.
+
+        A caller that has the operator at hand needs neither `spec` nor `code`: they are for `load`.
+        """
+        identity = journal.identity
+        return cls(
+            location=journal.store.url,
+            query=identity.query,
+            operator=operator.name,
+            spec=spec,
+            code=code,
+            key_groups=identity.key_groups,
+            groups=() if assignment is None else _group_ranges(assignment),
+            index_budget=index_budget,
+            ansi=ansi,
+            scheme=identity.scheme,
+        )
+
     def load(self) -> Operator:
         """The operator that the task is for."""
         return _load(self.operator, self.spec, self.code, self.ansi)
@@ -79,7 +110,7 @@ class ShardTask:
         return _assignment(self.groups, self.key_groups)
 
 
-def group_ranges(assignment: Assignment) -> tuple[str, ...]:
+def _group_ranges(assignment: Assignment) -> tuple[str, ...]:
     """The key groups of each shard, as a task has them."""
     return tuple(
         format_ranges(assignment.groups_of(Shard(shard)).tolist())

@@ -5,6 +5,8 @@ A reader needs `describe` alone and may have no PySpark, so what needs PySpark i
 
 from __future__ import annotations
 
+import enum
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -12,7 +14,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from millrace.errors import NewerFormatError, SchemaChangedError, UsageError
+from millrace.fields import Fields
 from millrace.ids import OperatorName
+from millrace.operators import spec_check
 from millrace.operators.aggregate import evolution as aggregate_evolution
 from millrace.operators.aggregate import layout as aggregate_layout
 from millrace.operators.aggregate.spec import KIND as AGGREGATE
@@ -26,6 +30,7 @@ from millrace.operators.evolution import ADVICE
 from millrace.operators.join import evolution as join_evolution
 from millrace.operators.join import layout as join_layout
 from millrace.operators.join.layout import KIND as JOIN
+from millrace.operators.join.layout import LEFT, RIGHT
 from millrace.operators.lookup import evolution as lookup_evolution
 from millrace.operators.lookup import layout as lookup_layout
 from millrace.operators.lookup.layout import KIND as LOOKUP
@@ -42,6 +47,16 @@ from millrace.operators.window.layout import KIND as WINDOW
 Spec: TypeAlias = dict[str, Any]
 
 
+class MainRows(enum.Enum):
+    """What the rows of a main table are, so that a reader can show them."""
+
+    KEYS = enum.auto()
+    WINDOWS = enum.auto()
+    SESSIONS = enum.auto()
+    WAITING = enum.auto()
+    """Rows of a stream that wait for partners."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """What the rest of Millrace asks of a kind of operator."""
@@ -50,8 +65,27 @@ class Kind:
     """Its tables and results, from the key and the spec alone."""
     check_change: Callable[[OperatorName, Spec, Spec], None]
     """Raises `SchemaChangedError` unless a new spec can continue state written under an old one."""
-    from_spec: Callable[[OperatorName, Spec, bool], Operator]
-    """An operator from its spec; the last argument is Spark's ANSI mode."""
+    check_spec: Callable[[Fields, list[str]], list[str]]
+    """Raises `MalformedError` unless a spec, of which the key is checked, has the shape that
+    Millrace writes. It gets the names of the key's columns and gives those of all columns."""
+    operator: tuple[str, str] | None
+    """The module and the class of the operator; None if a location does not hold its code."""
+    main_rows: MainRows = MainRows.KEYS
+    waiting: tuple[str, ...] = ()
+    """The tables of waiting rows beside the main one."""
+
+    def from_spec(self, name: OperatorName, spec: Spec, ansi: bool) -> Operator:
+        """An operator from its spec, in Spark's ANSI mode or not."""
+        if self.operator is None:
+            raise UsageError(
+                f"operator {name!r} runs a processor, and a location does not hold its code. Start "
+                "the query with the program that defines it."
+            )
+        module, cls = self.operator
+        made: Operator = getattr(importlib.import_module(module), cls).from_spec(
+            name, spec, ansi=ansi
+        )
+        return made
 
 
 def _check_process(name: OperatorName, old: Spec, new: Spec) -> None:
@@ -60,64 +94,55 @@ def _check_process(name: OperatorName, old: Spec, new: Spec) -> None:
     check_change(name, old, new)
 
 
-def _aggregate(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
-    from millrace.operators.aggregate.operator import AggregateOperator
-
-    return AggregateOperator.from_spec(name, spec, ansi=ansi)
-
-
-def _window(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
-    from millrace.operators.window.operator import WindowOperator
-
-    return WindowOperator.from_spec(name, spec, ansi=ansi)
-
-
-def _join(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
-    from millrace.operators.join.operator import JoinOperator
-
-    return JoinOperator.from_spec(name, spec, ansi=ansi)
-
-
-def _as_of(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
-    from millrace.operators.as_of.operator import AsOfOperator
-
-    return AsOfOperator.from_spec(name, spec, ansi=ansi)
-
-
-def _lookup(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
-    from millrace.operators.lookup.operator import LookupOperator
-
-    return LookupOperator.from_spec(name, spec, ansi=ansi)
-
-
-def _session(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
-    from millrace.operators.session.operator import SessionOperator
-
-    return SessionOperator.from_spec(name, spec, ansi=ansi)
-
-
-def _dedup(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
-    from millrace.operators.dedup.operator import DedupOperator
-
-    return DedupOperator.from_spec(name, spec)
-
-
-def _process(name: OperatorName, spec: Spec, ansi: bool) -> Operator:
-    raise UsageError(
-        f"operator {name!r} runs a processor, and a location does not hold its code. Start the "
-        "query with the program that defines it."
-    )
-
-
 KINDS = {
-    AGGREGATE: Kind(aggregate_layout.describe, aggregate_evolution.check_change, _aggregate),
-    WINDOW: Kind(window_layout.describe, window_evolution.check_change, _window),
-    JOIN: Kind(join_layout.describe, join_evolution.check_change, _join),
-    AS_OF: Kind(as_of_layout.describe, as_of_evolution.check_change, _as_of),
-    LOOKUP: Kind(lookup_layout.describe, lookup_evolution.check_change, _lookup),
-    SESSION: Kind(session_layout.describe, session_evolution.check_change, _session),
-    DEDUP: Kind(dedup_layout.describe, dedup_evolution.check_change, _dedup),
-    PROCESS: Kind(process_layout.describe, _check_process, _process),
+    AGGREGATE: Kind(
+        aggregate_layout.describe,
+        aggregate_evolution.check_change,
+        spec_check.check_aggregate,
+        ("millrace.operators.aggregate.operator", "AggregateOperator"),
+    ),
+    WINDOW: Kind(
+        window_layout.describe,
+        window_evolution.check_change,
+        spec_check.check_window,
+        ("millrace.operators.window.operator", "WindowOperator"),
+        MainRows.WINDOWS,
+    ),
+    JOIN: Kind(
+        join_layout.describe,
+        join_evolution.check_change,
+        spec_check.check_join,
+        ("millrace.operators.join.operator", "JoinOperator"),
+        MainRows.WAITING,
+        waiting=(RIGHT,),
+    ),
+    AS_OF: Kind(
+        as_of_layout.describe,
+        as_of_evolution.check_change,
+        spec_check.check_as_of,
+        ("millrace.operators.as_of.operator", "AsOfOperator"),
+        waiting=(LEFT, RIGHT),
+    ),
+    LOOKUP: Kind(
+        lookup_layout.describe,
+        lookup_evolution.check_change,
+        spec_check.check_lookup,
+        ("millrace.operators.lookup.operator", "LookupOperator"),
+    ),
+    SESSION: Kind(
+        session_layout.describe,
+        session_evolution.check_change,
+        spec_check.check_session,
+        ("millrace.operators.session.operator", "SessionOperator"),
+        MainRows.SESSIONS,
+    ),
+    DEDUP: Kind(
+        dedup_layout.describe,
+        dedup_evolution.check_change,
+        spec_check.check_dedup,
+        ("millrace.operators.dedup.operator", "DedupOperator"),
+    ),
+    PROCESS: Kind(process_layout.describe, _check_process, spec_check.check_process, None),
 }
 
 
@@ -130,6 +155,13 @@ def kind_of(name: OperatorName, spec: Spec) -> Kind:
             "Upgrade it."
         )
     return KINDS[kind]
+
+
+def check_spec(spec: Spec) -> None:
+    """Raise unless a spec of a known kind has the shape that Millrace writes."""
+    found = Fields(spec, "its spec")
+    names = [spec_check.check_column(key, "a key column") for key in found.items("keys")]
+    spec_check.check_distinct(KINDS[spec["kind"]].check_spec(found, names))
 
 
 def from_spec(name: OperatorName, spec: Spec, *, ansi: bool = True) -> Operator:

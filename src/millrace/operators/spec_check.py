@@ -3,6 +3,9 @@
 A spec comes from a file. Here its shape is checked once: names are text and differ, types are
 written as Spark writes them, options are there. What the types and functions mean is decided where
 they are used, with errors of their own.
+
+There is a function for each kind of operator; `registry.check_spec` chooses it. It takes the names
+of the key's columns and returns all names that must differ.
 """
 
 from __future__ import annotations
@@ -22,15 +25,10 @@ from millrace.operators.aggregate.limits import (
     MOST_TOP,
     MOST_TRACKED,
 )
-from millrace.operators.aggregate.spec import KIND as AGGREGATE
-from millrace.operators.as_of.layout import KIND as AS_OF
 from millrace.operators.dedup.layout import EVENT, NEVER, PROCESSING
-from millrace.operators.dedup.layout import KIND as DEDUP
 from millrace.operators.join.layout import EITHER, HOWS, LEFT, OWN_COLUMNS, RIGHT
-from millrace.operators.join.layout import KIND as JOIN
 from millrace.operators.lookup.layout import EVENT as LOOKUP_EVENT
 from millrace.operators.lookup.layout import HOWS as LOOKUP_HOWS
-from millrace.operators.lookup.layout import KIND as LOOKUP
 from millrace.operators.process.layout import (
     EVENT_TIME,
     PROCESSING_TIME,
@@ -38,9 +36,7 @@ from millrace.operators.process.layout import (
     TIMER_KINDS,
     VALUE_KINDS,
 )
-from millrace.operators.session.layout import KIND as SESSION
 from millrace.operators.window.emission import EARLY, FINAL, NONE, UPDATE
-from millrace.operators.window.layout import KIND as WINDOW
 from millrace.operators.window.panes import MOST_PANES
 
 MOST_US = 10_000 * 366 * 86_400_000_000
@@ -84,52 +80,52 @@ MOST_DEPTH = 100
 """Of types within types."""
 
 
-def check_spec(spec: dict[str, Any]) -> None:
-    """Raise unless a spec has the shape that Millrace writes."""
-    found = Fields(spec, "its spec")
-    names = [_column(key) for key in found.items("keys")]
-    if spec["kind"] in (AGGREGATE, WINDOW, SESSION):
-        names += [_aggregate(Fields(a, "an aggregate")) for a in found.items("aggregates")]
-        if spec["kind"] == WINDOW:
-            _check_window(found)
-        elif spec["kind"] == SESSION:
-            found.integer("gap", 1, MOST_US)
-            _check_emission(found)
-    elif spec["kind"] == DEDUP:
-        _check_dedup(found)
-    elif spec["kind"] in _OF_TWO_STREAMS:
-        for side in (LEFT, RIGHT):
-            columns = [_column(column, "a column") for column in found.items(side)]
-            _check_distinct([*names, *columns, *OWN_COLUMNS, LOOKUP_EVENT])
-        _OF_TWO_STREAMS[spec["kind"]](found)
-    else:
-        names += [_state(Fields(s, "a state")) for s in found.items("states")]
-        for name in found.items("deleted") if found.has("deleted") else []:
-            fields.text(name, "a deleted state")
-    _check_distinct(names)
+def check_aggregate(spec: Fields, names: list[str]) -> list[str]:
+    return [*names, *(_aggregate(Fields(a, "an aggregate")) for a in spec.items("aggregates"))]
 
 
-def _check_distinct(names: list[str]) -> None:
+def check_process(spec: Fields, names: list[str]) -> list[str]:
+    names = [*names, *(_state(Fields(s, "a state")) for s in spec.items("states"))]
+    for name in spec.items("deleted") if spec.has("deleted") else []:
+        fields.text(name, "a deleted state")
+    return names
+
+
+def check_distinct(names: list[str]) -> None:
+    """Raise unless names of columns and states differ."""
     if len(set(names)) < len(names):
         raise MalformedError("two of its columns or states have the same name")
 
 
-def _check_join(spec: Fields) -> None:
+def _check_streams(spec: Fields, names: list[str]) -> None:
+    """The columns of two streams."""
+    for side in (LEFT, RIGHT):
+        columns = [check_column(column, "a column") for column in spec.items(side)]
+        check_distinct([*names, *columns, *OWN_COLUMNS, LOOKUP_EVENT])
+
+
+def check_join(spec: Fields, names: list[str]) -> list[str]:
     """The interval and the kind of a join."""
+    _check_streams(spec, names)
     within = Fields(spec.members("within"), "its interval")
     lower = within.integer("lower", -MOST_US, MOST_US)
     within.integer("upper", lower, MOST_US)
     _check_one_of(spec, "how", HOWS)
     _check_one_of(spec, "time", (LEFT, RIGHT, EITHER))
+    return names
 
 
-def _check_as_of(spec: Fields) -> None:
+def check_as_of(spec: Fields, names: list[str]) -> list[str]:
+    _check_streams(spec, names)
     if spec["tolerance"] is not None:
         spec.integer("tolerance", 0, MOST_US)
+    return names
 
 
-def _check_lookup(spec: Fields) -> None:
+def check_lookup(spec: Fields, names: list[str]) -> list[str]:
+    _check_streams(spec, names)
     _check_one_of(spec, "how", LOOKUP_HOWS)
+    return names
 
 
 def _check_one_of(spec: Fields, name: str, known: tuple[str, ...]) -> None:
@@ -137,11 +133,9 @@ def _check_one_of(spec: Fields, name: str, known: tuple[str, ...]) -> None:
         raise MalformedError(f"its {name!r} is {spec.text(name)[:80]!r}")
 
 
-_OF_TWO_STREAMS = {JOIN: _check_join, AS_OF: _check_as_of, LOOKUP: _check_lookup}
-
-
-def _check_window(spec: Fields) -> None:
-    """The windows of a window operator, and when they are emitted."""
+def check_window(spec: Fields, names: list[str]) -> list[str]:
+    """The aggregates and windows of a window operator, and when they are emitted."""
+    names = check_aggregate(spec, names)
     window = Fields(spec.members("window"), "its window")
     size = window.integer("size", 1, MOST_US)
     slide = window.integer("slide", 1, size)
@@ -153,6 +147,15 @@ def _check_window(spec: Fields) -> None:
         if sizes != sorted(set(sizes)) or sizes[-1:] != [size] or any(s % slide for s in sizes):
             raise MalformedError("its windows have lengths that do not go together")
     _check_emission(spec)
+    return names
+
+
+def check_session(spec: Fields, names: list[str]) -> list[str]:
+    """The aggregates and the gap of a session operator, and when sessions are emitted."""
+    names = check_aggregate(spec, names)
+    spec.integer("gap", 1, MOST_US)
+    _check_emission(spec)
+    return names
 
 
 def _check_emission(spec: Fields) -> None:
@@ -162,16 +165,18 @@ def _check_emission(spec: Fields) -> None:
     emit.integer("period", 1 if emit.text("mode") == EARLY else 0, MOST_US)
 
 
-def _check_dedup(spec: Fields) -> None:
+def check_dedup(spec: Fields, names: list[str]) -> list[str]:
     """How long a deduplication remembers keys."""
     time = spec.text("time")
     if time not in (EVENT, PROCESSING, NEVER):
         raise MalformedError(f"keys are remembered by {time[:80]!r}")
     spec.integer("ttl", 1 if time == PROCESSING else 0, MOST_US)
+    return names
 
 
-def _column(key: Any, what: str = "a key column") -> str:
-    column = Fields(key, what)
+def check_column(of: Any, what: str) -> str:
+    """The name of a column; raises unless it has one and a type."""
+    column = Fields(of, what)
     _check_type(column["type"])
     return _name(column)
 

@@ -19,8 +19,7 @@ from millrace.operators.process.layout import (
 )
 from millrace.operators.process.spec import StateSpecs
 from millrace.operators.process.sweep import sweep_of
-from millrace.operators.registry import kind_of
-from millrace.operators.spec_check import check_spec
+from millrace.operators.registry import check_spec, kind_of
 from millrace.state.eviction import Eviction
 
 if TYPE_CHECKING:
@@ -63,6 +62,8 @@ class Description:
         self.name = name
         self.spec = spec
         self.kind: str = spec["kind"]
+        self.main_rows = kind.main_rows
+        self.waiting = kind.waiting
         self.keys = tuple(KeyColumn(k["name"], k["type"]) for k in spec["keys"])
         self.key_names = [key.name for key in self.keys]
         self.states: StateSpecs = spec.get("states", ())

@@ -49,7 +49,7 @@ class SessionTable(StateTable):
         self, columns: list[str], keys: Sequence[pa.Array]
     ) -> tuple[list[pa.Array], BoolArray]:
         """Columns of some sessions, in their order, and which of them there are."""
-        from millrace.operators.window.addresses import at_times
+        from millrace.operators.window.fingerprints import at_times
 
         *key, start = keys
         starts, known = micros(start)

@@ -13,8 +13,8 @@ asked for is read: no other columns and no other key groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,20 +22,16 @@ import pyarrow as pa
 from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.keygroups import groups_of
 from millrace.log.segment import HI, LO, OWNER_HI, OWNER_LO
-from millrace.operators.as_of.layout import KIND as AS_OF
-from millrace.operators.join.layout import KIND as JOIN
-from millrace.operators.join.layout import LEFT, RIGHT
 from millrace.operators.operator import MAIN, ResultColumn
 from millrace.operators.process.layout import EXPIRES
-from millrace.operators.session.layout import KIND as SESSION
-from millrace.operators.window.layout import KIND as WINDOW
+from millrace.operators.registry import MainRows
 from millrace.reading.description import Collection, Description
+from millrace.reading.join_table import JoinTable
 from millrace.reading.replicas import gathered, scan
 from millrace.reading.sessions import SessionTable
 from millrace.reading.snapshot import Snapshot
 from millrace.reading.state_table import KEY_GROUP, SYSTEM, Fingerprints, StateTable, followed
 from millrace.reading.tiles import TileTable
-from millrace.reading.waiting import WaitingTable
 from millrace.reading.windows import WindowTable
 
 if TYPE_CHECKING:
@@ -238,18 +234,12 @@ class SharedTable(StateTable):
         yield self._batch(columns, [own[name] for name in columns])
 
 
-def main_table(
-    snapshot: Snapshot, description: Description
-) -> MainTable | WindowTable | SessionTable | WaitingTable:
+_AnyMain: TypeAlias = MainTable | WindowTable | SessionTable | JoinTable
+
+
+def main_table(snapshot: Snapshot, description: Description) -> _AnyMain:
     """The main table of an operator."""
-    if description.kind == SESSION:
-        return SessionTable(snapshot, description)
-    if description.kind == WINDOW:
-        several = "lengths" in description.spec
-        return (TileTable if several else WindowTable)(snapshot, description)
-    if description.kind == JOIN:
-        return WaitingTable(snapshot, description)
-    return MainTable(snapshot, description)
+    return _MAIN_TABLES[description.main_rows](snapshot, description)
 
 
 def tables(snapshot: Snapshot, operator: str) -> dict[str, StateTable]:
@@ -264,8 +254,8 @@ def tables(snapshot: Snapshot, operator: str) -> dict[str, StateTable]:
             found[name] = EntryTable(snapshot, description, name)
         elif name in shared:
             found[name] = SharedTable(snapshot, description, name)
-    for name in _WAITING.get(description.kind, ()):
-        found[name] = WaitingTable(snapshot, description, name)
+    for name in description.waiting:
+        found[name] = JoinTable(snapshot, description, name)
     if description.timers and TimerTable.NAME not in found:
         found[TimerTable.NAME] = TimerTable(snapshot, description, TimerTable.NAME)
     return found
@@ -273,8 +263,18 @@ def tables(snapshot: Snapshot, operator: str) -> dict[str, StateTable]:
 
 _NONE: Int64Array = np.empty(0, np.int64)
 
-_WAITING = {JOIN: (RIGHT,), AS_OF: (LEFT, RIGHT)}
-"""The tables of waiting rows beside the main one, by kind of operator."""
+
+def _windows(snapshot: Snapshot, description: Description) -> WindowTable:
+    several = "lengths" in description.spec
+    return (TileTable if several else WindowTable)(snapshot, description)
+
+
+_MAIN_TABLES: dict[MainRows, Callable[[Snapshot, Description], _AnyMain]] = {
+    MainRows.KEYS: MainTable,
+    MainRows.WINDOWS: _windows,
+    MainRows.SESSIONS: SessionTable,
+    MainRows.WAITING: JoinTable,
+}
 
 
 def _with_owners(

@@ -70,7 +70,7 @@ class TileTable(WindowTable):
             yield self._made(columns, rows)
 
     def _find(self, columns: list[str], keys: Fingerprints) -> pa.RecordBatch:
-        from millrace.operators.window.addresses import at_times
+        from millrace.operators.window.fingerprints import at_times
 
         hi, lo = keys
         replica = followed(self, MAIN, keys)

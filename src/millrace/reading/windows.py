@@ -93,7 +93,7 @@ class WindowTable(StateTable):
             yield gathered(replica, addresses, self._needs(columns))
 
     def _find(self, columns: list[str], keys: Fingerprints) -> pa.RecordBatch:
-        from millrace.operators.window.addresses import at_times
+        from millrace.operators.window.fingerprints import at_times
 
         hi, lo = keys
         replica = followed(self, MAIN, keys)
@@ -124,7 +124,7 @@ class WindowTable(StateTable):
         self, columns: list[str], asked: Asked, given: dict[str, pa.Array]
     ) -> tuple[list[pa.Array], BoolArray]:
         """Each window from its own panes, which follow from its start and size."""
-        from millrace.operators.window.addresses import at_times
+        from millrace.operators.window.fingerprints import at_times
 
         windows = self._windows
         hi, lo = self.fingerprints(asked.key)
@@ -205,7 +205,7 @@ class WindowTable(StateTable):
     ) -> pa.RecordBatch:
         """Columns in their order, with the key's fingerprint and key group where asked for."""
         if not SYSTEM.keys().isdisjoint(columns):
-            from millrace.operators.window.addresses import at_times
+            from millrace.operators.window.fingerprints import at_times
 
             hi, lo = at_times(rows.column(HI).to_numpy(), rows.column(LO).to_numpy(), panes)
             made |= {HI: pa.array(hi), LO: pa.array(lo), KEY_GROUP: self._groups(hi)}

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from millrace.epoch.report import ShardReport
-from millrace.epoch.shard import ShardTask, group_ranges
+from millrace.epoch.shard import ShardTask
 from millrace.ids import OperatorName
 from millrace.keygroups import Assignment
 from millrace.log import Journal
@@ -125,7 +125,7 @@ class PlanCache:
         self, step: OperatorStep, exchange: Exchange, df: DataFrame, assignment: Assignment
     ) -> DataFrame:
         outputs = self._pipeline.outputs[step.operator.name]
-        task = self._task(step, group_ranges(assignment))
+        task = self._task(step, assignment)
         function: Any = shard_function(task, outputs, self._accumulator)
         exchanged = exchange(df, assignment, self._journal.identity.scheme)
         if step.operator.name not in self._fixed_width:
@@ -141,20 +141,17 @@ class PlanCache:
 
     def tasks(self) -> dict[OperatorName, ShardTask]:
         """What a worker needs to follow each operator's state, whichever key groups."""
-        return {step.operator.name: self._task(step, ()) for step in self._pipeline.steps}
+        return {step.operator.name: self._task(step, None) for step in self._pipeline.steps}
 
-    def _task(self, step: OperatorStep, groups: tuple[str, ...]) -> ShardTask:
-        return ShardTask(
-            location=self._journal.store.url,
-            query=self._journal.identity.query,
-            operator=step.operator.name,
+    def _task(self, step: OperatorStep, assignment: Assignment | None) -> ShardTask:
+        return ShardTask.of(
+            self._journal,
+            step.operator,
+            assignment,
+            self._memory_bytes,
             spec=self._specs[step.operator.name],
             code=step.code,
-            key_groups=self._journal.identity.key_groups,
-            groups=groups,
-            index_budget=self._memory_bytes,
             ansi=self._ansi,
-            scheme=self._journal.identity.scheme,
         )
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from millrace.errors import SessionError, UnsupportedVersionError, UsageError
 from millrace.log.store.objects import SETTINGS as OBJECT_STORES
-from millrace.log.store.patience import REQUEST, TOTAL
+from millrace.log.store.retries import REQUEST, TOTAL
 from millrace.log.store.webhdfs import USER
 from millrace.spark.kafka import add_connector
 from millrace.spark.tables import register

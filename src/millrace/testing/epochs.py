@@ -12,29 +12,26 @@ from pyspark.sql import types as T
 
 from millrace import clock, types
 from millrace.arrays import UInt64Array
-from millrace.epoch.commit import Commit, Times, collect_reports, commit_epoch
+from millrace.epoch.commit import Commit
+from millrace.epoch.local import LocalShards, split
 from millrace.epoch.report import OperatorReport
 from millrace.epoch.rows import decode
-from millrace.epoch.shard import ShardTask, group_ranges, has_work, idle_report, open_shard
 from millrace.errors import UnknownColumnError, UnknownOutputError, UsageError
-from millrace.ids import Epoch, OperatorName, Shard, table_name
-from millrace.keygroups import Assignment, groups_of
+from millrace.ids import OperatorName, table_name
+from millrace.keygroups import Assignment
 from millrace.keygroups.hashing import digests, fingerprints
 from millrace.keygroups.keys import is_computable
 from millrace.keygroups.scheme import UNSALTED
 from millrace.log import Journal, open_store
-from millrace.log.segment import HI
 from millrace.operators import Operator
 from millrace.operators.operator import MAIN, MAIN_OUTPUT, Column
 from millrace.operators.process.convert import encode_key, from_us, to_arrow, to_python, to_us
 from millrace.operators.process.outputs import LATE
-from millrace.state.cache import ReplicaCache
 from millrace.state.replica import Replica
 
 NAME = OperatorName("tested")
 KEY_GROUPS = 16
 START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
-_INDEX_BUDGET = 1 << 30
 
 Tested = TypeVar("Tested", bound=Operator)
 
@@ -77,28 +74,28 @@ class OperatorHarness(Generic[Tested]):
         start: dt.datetime,
         shards: int,
     ) -> None:
-        self._operator = operator
         self._keys = tuple(keys)
-        self._journal = Journal.create(
-            open_store(f"memory://millrace-{clock.fresh_id()}"), KEY_GROUPS, UNSALTED
-        )
-        self._trail = self._journal.trail(Epoch(0))
-        self._assignment = Assignment.even(KEY_GROUPS, shards)
+        store = open_store(f"memory://millrace-{clock.fresh_id()}")
+        journal = Journal.create(store, KEY_GROUPS, UNSALTED)
+        self._shards = LocalShards(journal, operator, Assignment.even(KEY_GROUPS, shards))
+        self._use(operator)
         self._time_us = to_us(start)
         self._watermark_us: int | None = None
         self.counters: dict[str, int] = {}
-        self.reopen()
+
+    def _use(self, operator: Tested) -> None:
+        """Run this operator from the next epoch on, over the state that is there."""
+        self._operator = self._shards.operator = operator
 
     def reopen(self) -> None:
         """Start over from what was committed, as a restarted query does."""
-        self._caches: dict[int, ReplicaCache] = {}
-        """Each shard is a process of its own."""
+        self._shards.restart()
 
     def rescale(self, shards: int) -> None:
         """Spread the keys over this number of shards from the next epoch on."""
         if not 1 <= shards <= KEY_GROUPS:
             raise UsageError(f"{shards} shards: there can be 1 to {KEY_GROUPS}.")
-        self._assignment = Assignment.even(KEY_GROUPS, shards)
+        self._shards.assignment = Assignment.even(KEY_GROUPS, shards)
 
     @property
     def now(self) -> dt.datetime:
@@ -127,7 +124,7 @@ class OperatorHarness(Generic[Tested]):
     @property
     def location(self) -> str:
         """Where the state is: `mr.open(harness.location)` reads it as that of a query."""
-        return self._journal.store.url
+        return self._shards.journal.store.url
 
     def state(self, name: str = MAIN) -> list[dict[str, Any]]:
         """The rows of the main table, or of a list, map, set, timer or shared table."""
@@ -135,16 +132,17 @@ class OperatorHarness(Generic[Tested]):
             known = ", ".join(repr(table) for table in self._operator.tables if table)
             raise UsageError(f"there is no table {name!r}; there are the main one, {known}.")
         layout = self._operator.tables[name]
-        replica = Replica(self._journal.store, layout.schema, KEY_GROUPS, owned=layout.owned)
+        journal, trail = self._shards.journal, self._shards.trail
+        replica = Replica(journal.store, layout.schema, KEY_GROUPS, owned=layout.owned)
         every = np.arange(KEY_GROUPS)
-        replica.follow(self._trail.operator(table_name(NAME, name)), self._trail.epoch, every)
+        replica.follow(trail.operator(table_name(NAME, name)), trail.epoch, every)
         rows = replica.read(every)
         hidden = [n for n in rows.schema.names if n.startswith("_")]
         listed: list[dict[str, Any]] = rows.drop_columns(hidden).to_pylist(maps_as_pydicts="strict")
         return listed
 
     def _fingerprints(self, keys: list[pa.Array]) -> tuple[UInt64Array, UInt64Array]:
-        scheme = self._journal.identity.scheme
+        scheme = self._shards.journal.identity.scheme
         if all(is_computable(types.to_json(key.type)) for key in self._keys):
             return fingerprints(keys, scheme)
         # As the columns have them: 1 and 1.0 are the same key if it is a double.
@@ -161,37 +159,21 @@ class OperatorHarness(Generic[Tested]):
     def _epoch(
         self, rows: pa.Table, for_all: pa.Table | None
     ) -> tuple[pa.Table, dict[str, pa.Table], dict[str, int]]:
-        times = Times.after(self._trail, self._time_us, self._watermark_us)
-        hi = np.asarray(rows.column(HI).to_numpy()).view(np.uint64)
-        owner = np.asarray(self._assignment.owners)[groups_of(hi, KEY_GROUPS)]
-        task = self._task()
-        moment = times.moment(self._assignment)
-        reports = []
+        parts = split(rows, self._shards.assignment)
+        if for_all is not None:
+            parts = [pa.concat_tables([part, for_all], promote_options="default") for part in parts]
+        times = self._shards.times(self._time_us, self._watermark_us)
+        ran = self._shards.run(times, [[decode(part)] for part in parts])
+        batch_id, time_ms = self._shards.trail.epoch, self._time_us // 1000
+        commit = Commit(run="test", batch_id=batch_id, full=False, time_ms=time_ms)
+        found = self._shards.commit(times, [shard.report for shard in ran], commit)
         outputs: dict[str, list[pa.Table]] = {
             name: [types.arrow_schema(schema).empty_table()]
             for name, schema in self._schemas().items()
         }
-        for shard in map(Shard, range(self._assignment.shards)):
-            part = rows.filter(pa.array(owner == shard))
-            if for_all is not None:
-                part = pa.concat_tables([part, for_all], promote_options="default")
-            if not has_work(self._operator, part.num_rows):
-                reports.append(idle_report(task, shard, times.epoch))
-                continue
-            cache = self._caches.setdefault(shard, ReplicaCache())
-            opened = open_shard(task, self._operator, shard, moment, cache)
-            change = opened.apply(decode(part) if part.num_rows else None)
+        for change in (change for shard in ran for change in shard.changes):
             for name, batch in {MAIN_OUTPUT: change.output, **change.sides}.items():
                 outputs[name].append(pa.Table.from_batches([batch]))
-            reports.append(opened.seal())
-        assignments = {NAME: self._assignment}
-        found = collect_reports(times.epoch, assignments, reports)
-        commit = Commit(
-            run="test", batch_id=self._trail.epoch, full=False, time_ms=self._time_us // 1000
-        )
-        commit_epoch(
-            self._journal, self._trail, times, [self._operator], assignments, found, commit
-        )
         tables = {name: pa.concat_tables(parts) for name, parts in outputs.items()}
         counters = OperatorReport.of(found[NAME], 0).counters
         return tables.pop(MAIN_OUTPUT), tables, counters
@@ -199,20 +181,6 @@ class OperatorHarness(Generic[Tested]):
     def _schemas(self) -> dict[str, T.StructType]:
         """The schemas of all outputs."""
         return {MAIN_OUTPUT: self._operator.output_schema, **self._operator.side_schemas}
-
-    def _task(self) -> ShardTask:
-        return ShardTask(
-            location=self._journal.store.url,
-            query=self._journal.identity.query,
-            operator=NAME,
-            spec="",
-            code=None,
-            key_groups=KEY_GROUPS,
-            groups=group_ranges(self._assignment),
-            index_budget=_INDEX_BUDGET,
-            ansi=True,
-            scheme=self._journal.identity.scheme,
-        )
 
 
 def columns_of(described: Sequence[Column], rows: list[dict[str, Any]]) -> tuple[pa.Array, ...]:

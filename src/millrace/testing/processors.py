@@ -82,7 +82,7 @@ class Harness(OperatorHarness[ProcessOperator | WholeBatchOperator]):
         values; None as a value removes the entry.
         """
         table = encode(self._input(list(rows)))
-        if self._trail.epoch == 0 and self._initial:
+        if self._shards.trail.epoch == 0 and self._initial:
             initial = encode(self._initial_input())
             table = pa.concat_tables([initial, table], promote_options="default")
         return self._run(table, self._broadcast_rows(broadcast or {}))

@@ -25,8 +25,8 @@ from millrace.keygroups.scheme import Scheme
 from millrace.log.segment import DELETED, HI, LO
 from millrace.operators.aggregate.spec import AggregateSpec
 from millrace.operators.operator import Column
-from millrace.operators.window.addresses import at_times
 from millrace.operators.window.emission import NONE, Emission
+from millrace.operators.window.fingerprints import at_times
 from millrace.operators.window.layout import PANE
 from millrace.operators.window.operator import WindowOperator
 from millrace.operators.window.panes import in_words, tiles_of

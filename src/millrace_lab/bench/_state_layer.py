@@ -25,7 +25,7 @@ from millrace.operators.process.factory import make_operator
 from millrace.operators.process.keyed import Schemas
 from millrace.operators.process.processor import Processor
 from millrace.state.replica import Replica
-from millrace_lab.bench._shards import LocalShards
+from millrace_lab.bench._shards import HeldShards
 
 NAME = OperatorName("state")
 
@@ -55,7 +55,7 @@ class Layer:
             processor,
         )
         journal = Journal.create(open_store(str(location)), DEFAULT_KEY_GROUPS)
-        self._shards = LocalShards(journal, self._operator, 1)
+        self._shards = HeldShards(journal, self._operator, 1)
         self.groups = np.arange(DEFAULT_KEY_GROUPS)
 
     @property

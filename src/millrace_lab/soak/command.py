@@ -22,7 +22,7 @@ from millrace_lab.bench import Result
 from millrace_lab.soak import clocks
 from millrace_lab.soak import schedule as s
 from millrace_lab.soak.disk import Disk
-from millrace_lab.soak.lives import Tally
+from millrace_lab.soak.drivers import Tally
 from millrace_lab.soak.oracle import Verdict, check
 from millrace_lab.soak.supervisor import Interrupted, Supervisor
 from millrace_lab.soak.workload import CHOSEN_KEYS
@@ -228,8 +228,10 @@ def _run(
             return None
     console.print("comparing all state and outputs with a batch run ...", highlight=False)
     verdict = check(supervisor.location, supervisor.sinks, wanted.chosen_keys)
-    verdict.mismatches += supervisor.beside.mismatches()
-    return _result(wanted, left_out, began, supervisor.tally, verdict, supervisor.beside.counts())
+    verdict.mismatches += supervisor.companions.mismatches()
+    return _result(
+        wanted, left_out, began, supervisor.tally, verdict, supervisor.companions.counts()
+    )
 
 
 def _result(

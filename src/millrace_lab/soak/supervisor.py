@@ -28,12 +28,12 @@ from millrace_lab import processes
 from millrace_lab.faults import crashes, faulty, outage
 from millrace_lab.soak import events
 from millrace_lab.soak import schedule as s
-from millrace_lab.soak.beside import Beside
 from millrace_lab.soak.clocks import JumpingClock
 from millrace_lab.soak.cluster import die_with_parent
+from millrace_lab.soak.companions import Companions
 from millrace_lab.soak.disk import Disk
 from millrace_lab.soak.driver import Orders
-from millrace_lab.soak.lives import Driver, Tally, Zombie
+from millrace_lab.soak.drivers import Driver, Tally, Zombie
 from millrace_lab.soak.witness import OUTAGE
 
 POLL_SECONDS = 0.2
@@ -103,7 +103,7 @@ class Supervisor:
         """The disk is full or read-only, or the store out of reach: a driver could not start."""
         for name in ("lives", "logs", "marks", "events", "tmp"):
             (folder / name).mkdir(exist_ok=True)
-        self.beside = Beside(
+        self.companions = Companions(
             folder, self.location, self._environment(), chosen_keys, say, self._problem
         )
 
@@ -133,7 +133,7 @@ class Supervisor:
         if self._driver is not None:
             self._driver.kill()
             self._driver = None
-        self.beside.close()
+        self.companions.close()
         outage.end(self._outage)
         self._disk.restore()
 
@@ -174,7 +174,7 @@ class Supervisor:
         if self._driver is None and not self._is_closed:
             self._start()
         if self.tally.epoch:
-            self.beside.tend(self._is_closed)
+            self.companions.tend(self._is_closed)
         if now - self._advanced > STALL_SECONDS:
             self._advanced = now
             if self._driver is not None:
@@ -442,7 +442,7 @@ class Supervisor:
         return f"--retain {retain}: {said[-200:]}"
 
     def _kill_serve(self, _: s.Act, __: object, ___: object) -> str:
-        return "and started again" if self.beside.kill_serve() else ""
+        return "and started again" if self.companions.kill_serve() else ""
 
     def _jump(self, act: s.Act, _: object, __: object) -> str:
         assert self._clocks is not None
@@ -494,12 +494,12 @@ class Supervisor:
             clock.sleep(POLL_SECONDS)
         self._record_end(last)
         self._driver = None
-        self.beside.finish(self.tally.epoch, lambda: self._tend_beside(progress))
-        self.tally.problems += self.beside.problems()
+        self.companions.finish(self.tally.epoch, lambda: self._tend_companions(progress))
+        self.tally.problems += self.companions.problems()
 
-    def _tend_beside(self, progress: Callable[[Tally], None]) -> None:
+    def _tend_companions(self, progress: Callable[[Tally], None]) -> None:
         if self._is_interrupted():
             raise Interrupted
-        self.beside.tend(False)
+        self.companions.tend(False)
         progress(self.tally)
         clock.sleep(POLL_SECONDS)

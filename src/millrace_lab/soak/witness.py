@@ -1,4 +1,4 @@
-"""A program beside the query of a soak that looks at its state all the time: `reading`, `asking`.
+"""A program beside the query of a soak that looks at its state all the time: `reading`, `client`.
 
     python -m millrace_lab.soak.reading FOLDER NAME CHOSEN
 

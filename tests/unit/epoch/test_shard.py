@@ -22,7 +22,7 @@ from tests.unit.epoch.counting import (
 )
 
 from millrace.arrays import Int64Array
-from millrace.epoch.shard import ShardTask, changed_rows, group_ranges, has_work, open_shard
+from millrace.epoch.shard import ShardTask, changed_rows, has_work, open_shard
 from millrace.errors import EpochFailedError
 from millrace.ids import OperatorName, Shard
 from millrace.keygroups import Assignment, groups_of
@@ -264,11 +264,12 @@ def test_two_attempts_write_files_of_their_own(driven: Driven) -> None:
     assert driven.state() == expected([1, 2])
 
 
-def test_ranges_of_a_task_are_the_assignment() -> None:
+def test_ranges_of_a_task_are_the_assignment(driven: Driven) -> None:
     assignment = Assignment(2, (0, 0, 1, 0, 1, 1, 1, 0))
-    task = ShardTask("l", "q", NAME, "", None, 8, group_ranges(assignment), 1, True, UNSALTED)
+    task = ShardTask.of(driven.journal, driven.operator, assignment, 1)
     assert task.groups == ("0-1,3,7", "2,4-6")
     assert task.assignment == assignment
+    assert ShardTask.of(driven.journal, driven.operator, None, 1).groups == ()
 
 
 def test_a_task_has_its_operator_by_spec_or_by_code() -> None:

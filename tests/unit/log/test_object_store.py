@@ -19,7 +19,7 @@ from millrace.errors import (
 )
 from millrace.log.store import check_create, open_store
 from millrace.log.store.objects import ObjectStore
-from millrace.log.store.patience import Patience, patience
+from millrace.log.store.retries import Retries, configured_retries
 
 pytestmark = pytest.mark.xdist_group("s3")
 
@@ -48,7 +48,7 @@ def test_a_lost_answer_does_not_hide_another_winner(moto_bucket: str, network: P
 def test_a_request_waits_until_the_network_is_back(
     moto_bucket: str, network: Proxy, verb: str
 ) -> None:
-    store = ObjectStore(f"{moto_bucket}/location", Patience(total=600, request=2))
+    store = ObjectStore(f"{moto_bucket}/location", Retries(total=600, request=2))
     store.put("there", b"x")
     given = {"create": ("new", b"y"), "put": ("new", b"y"), "read": ("there",), "list": ("",)}
     done = threading.Event()
@@ -67,8 +67,8 @@ def test_a_request_waits_until_the_network_is_back(
     assert done.is_set()
 
 
-def test_patience_ends(moto_bucket: str, network: Proxy) -> None:
-    store = ObjectStore(f"{moto_bucket}/location", Patience(total=0.5, request=0.5))
+def test_retries_end(moto_bucket: str, network: Proxy) -> None:
+    store = ObjectStore(f"{moto_bucket}/location", Retries(total=0.5, request=0.5))
     network.cut()
     with pytest.raises(StoreError, match=r"cannot create s3:.*no answer for 0\.5 s.*Nothing is"):
         store.create("a", b"x")
@@ -170,13 +170,13 @@ def test_what_cannot_be_opened(url: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["soon", "0", "-1", "inf", "nan"])
-def test_patience_is_a_number(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+def test_the_time_for_retries_is_a_number(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv("MILLRACE_STORE_PATIENCE", given)
     with pytest.raises(UsageError, match=r"MILLRACE_STORE_PATIENCE=.* seconds above 0"):
-        patience()
+        configured_retries()
     monkeypatch.setenv("MILLRACE_STORE_PATIENCE", "12.5")
     monkeypatch.setenv("MILLRACE_STORE_TIMEOUT", "3")
-    assert patience() == Patience(12.5, 3)
+    assert configured_retries() == Retries(12.5, 3)
 
 
 def test_what_is_not_there(moto_bucket: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from millrace.errors import MalformedError
-from millrace.operators.spec_check import check_spec
+from millrace.operators.registry import check_spec
 
 PAIR = {
     "type": "struct",

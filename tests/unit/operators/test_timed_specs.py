@@ -8,8 +8,7 @@ import pytest
 
 from millrace.errors import MalformedError, SchemaChangedError
 from millrace.ids import OperatorName
-from millrace.operators.registry import check_change, from_spec
-from millrace.operators.spec_check import check_spec
+from millrace.operators.registry import check_change, check_spec, from_spec
 
 NAME = OperatorName("tested")
 KEYS = [{"name": "k", "type": "string"}]

@@ -115,3 +115,13 @@ def test_what_cannot_be_is_refused() -> None:
     for ttl in ("0 seconds", "-1 day", "soon", 7, "3 microseconds"):
         with pytest.raises(UsageError, match="ttl="):
             DedupHarness(key="id", schema=SCHEMA, ttl=ttl)  # type: ignore[arg-type]
+
+
+def test_rows_are_late_to_the_microsecond() -> None:
+    """A query keeps the watermark of each operator in microseconds, and so does the harness."""
+    tested = DedupHarness(key="id", schema=SCHEMA, event_time="at", watermark="10 minutes")
+    tested.advance_watermark(NOON + dt.timedelta(microseconds=500))
+    behind, ahead = (NOON + dt.timedelta(microseconds=us) for us in (400, 600))
+    emitted = tested.send([{"id": 1, "at": behind, "page": ""}, {"id": 2, "at": ahead, "page": ""}])
+    assert ids(emitted) == [2]
+    assert ids(emitted.late()) == [1]

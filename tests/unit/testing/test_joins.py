@@ -86,7 +86,7 @@ def test_rows_without_a_partner(how: str, at_once: list[Any], later: list[Any]) 
     assert brief(rest) == [row for row in later if row not in with_time]
     assert tested.counters["evicted"] == 3
     for table in tested._operator.tables:
-        assert tested._trail.operator(f"tested/{table}" if table else "tested").rows == 0
+        assert tested._shards.trail.operator(f"tested/{table}" if table else "tested").rows == 0
 
 
 def test_a_row_with_a_partner_is_not_alone_later() -> None:
@@ -204,7 +204,7 @@ def test_as_of_with_a_tolerance_keeps_no_longer_than_it() -> None:
     with mr.open(tested.location) as state:
         assert state.get(["a"]).column("_found").to_pylist() == [False]
     for table in ("tested", "tested/left", "tested/right"):
-        assert tested._trail.operator(table).rows == 0
+        assert tested._shards.trail.operator(table).rows == 0
 
 
 def test_lookup_answers_at_once() -> None:

@@ -29,7 +29,7 @@ from millrace.errors import (
     UnsafeStoreError,
     UnwritableLocationError,
 )
-from millrace.log.store.patience import HASTY, Patience, patience
+from millrace.log.store.retries import SHORT, Retries, configured_retries
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
@@ -60,7 +60,7 @@ class ObjectStore:
 
     SCHEMES: ClassVar = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
 
-    def __init__(self, url: str, waits: Patience | None = None) -> None:
+    def __init__(self, url: str, waits: Retries | None = None) -> None:
         parts = urlsplit(url)
         if parts.query or parts.fragment:
             raise UnwritableLocationError(
@@ -69,7 +69,7 @@ class ObjectStore:
                 "(AWS_ENDPOINT_URL, AWS_REGION, ...)."
             )
         self._url = url.rstrip("/")
-        self._waits = waits or patience()
+        self._waits = waits or configured_retries()
         with self._explained("open", ""):
             self._client = _client(self._url, self._waits, repeats=True)
             self._once = _client(self._url, self._waits, repeats=False)
@@ -78,9 +78,9 @@ class ObjectStore:
     def url(self) -> str:
         return self._url
 
-    def hasty(self) -> ObjectStore:
+    def with_short_timeout(self) -> ObjectStore:
         """The same store, for someone who waits seconds only."""
-        return ObjectStore(self._url, HASTY)
+        return ObjectStore(self._url, SHORT)
 
     def create(self, path: str, data: bytes) -> None:
         unsure = False
@@ -201,7 +201,7 @@ def _explanation(verb: str, where: str, error: Exception) -> MillraceError:
     )
 
 
-def _client(url: str, waits: Patience, *, repeats: bool) -> Client:
+def _client(url: str, waits: Retries, *, repeats: bool) -> Client:
     return obstore.store.from_url(
         url,
         client_options={

@@ -1,6 +1,6 @@
 """Whether a store keeps the promise that commits rest on: of two creates of a file, one fails.
 
-Tried for real when a query starts, with little patience: credentials, a bucket or an address that
+Tried for real when a query starts, with a short timeout: credentials, a bucket or an address that
 are wrong show here, in seconds and not after minutes of retries.
 """
 
@@ -23,7 +23,7 @@ def check_create(store: Store) -> None:
         store.check_kind()
         what = store.description
     if isinstance(store, ObjectStore | WebHdfsStore):
-        store = store.hasty()
+        store = store.with_short_timeout()
     probe = f"probe-{fresh_id()}.tmp"
     store.create(probe, b"first")
     try:

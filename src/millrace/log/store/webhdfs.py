@@ -27,7 +27,7 @@ from millrace.errors import (
     StoreError,
     UnwritableLocationError,
 )
-from millrace.log.store.patience import HASTY, Patience, patience
+from millrace.log.store.retries import SHORT, Retries, configured_retries
 
 USER = "HADOOP_USER_NAME"
 """Who asks, unless the URL says so: webhdfs://user@host:9870/folder."""
@@ -42,7 +42,7 @@ class WebHdfsStore:
 
     SCHEMES: ClassVar = ("webhdfs", "swebhdfs", "hdfs")
 
-    def __init__(self, url: str, waits: Patience | None = None) -> None:
+    def __init__(self, url: str, waits: Retries | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme == "hdfs":
             raise UnwritableLocationError(
@@ -60,16 +60,16 @@ class WebHdfsStore:
         self._is_secure = parts.scheme == "swebhdfs"
         self._node = f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
         self._user = parts.username or os.environ.get(USER) or getpass.getuser()
-        self._waits = waits or patience()
+        self._waits = waits or configured_retries()
         self._open = threading.local()
 
     @property
     def url(self) -> str:
         return self._url
 
-    def hasty(self) -> WebHdfsStore:
+    def with_short_timeout(self) -> WebHdfsStore:
         """The same store, for someone who waits seconds only."""
-        return WebHdfsStore(self._url, HASTY)
+        return WebHdfsStore(self._url, SHORT)
 
     def create(self, path: str, data: bytes) -> None:
         draft = f"{path}.{fresh_id()}.tmp"

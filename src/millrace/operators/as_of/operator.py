@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import types as T
 
 from millrace.arrays import Int64Array, UInt64Array
 from millrace.ids import OperatorName
@@ -31,7 +30,6 @@ from millrace.operators.as_of.layout import LEFT_ROWS, RIGHT_ROWS
 from millrace.operators.as_of.matching import in_order_of_time, last_before, last_of_runs
 from millrace.operators.as_of.spec import AsOfDefinition
 from millrace.operators.input import Input
-from millrace.operators.join.addresses import LEAST_TICK_BITS, numbers
 from millrace.operators.join.arrivals import Division, divide
 from millrace.operators.join.columns import (
     Columns,
@@ -39,8 +37,9 @@ from millrace.operators.join.columns import (
     output_batch,
     united,
 )
-from millrace.operators.join.late import counted, late_rows, late_schemas
+from millrace.operators.join.late import counted, late_rows
 from millrace.operators.join.layout import EVENT, KEY_HI, KEY_LO
+from millrace.operators.join.ordering import LEAST_TICK_BITS, numbers
 from millrace.operators.join.storing import stored_rows
 from millrace.operators.join.streams import TwoStreams
 from millrace.operators.operator import MAIN, Change, Moment, TableChange
@@ -55,6 +54,8 @@ _NEW = np.uint64(1 << 63)
 class AsOfOperator(TwoStreams):
     """Keys, two streams, and how old a right row may be."""
 
+    definition: AsOfDefinition
+
     runs_without_rows = True
     """Rows are due when the watermark reaches them, and it may do so without rows."""
 
@@ -62,15 +63,8 @@ class AsOfOperator(TwoStreams):
         self, name: OperatorName, definition: AsOfDefinition, *, ansi: bool = True
     ) -> None:
         super().__init__(name, definition)
-        self.definition = definition
         self.tables = layout.tables(*self.fields, definition.tolerance_us)
         self.check_names()
-        self.side_schemas: dict[str, T.StructType] = late_schemas(
-            definition.keys, definition.left, definition.right
-        )
-
-    def spec(self) -> dict[str, Any]:
-        return self.definition.to_json()
 
     @staticmethod
     def from_spec(name: OperatorName, data: dict[str, Any], *, ansi: bool = True) -> AsOfOperator:

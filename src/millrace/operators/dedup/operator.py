@@ -100,7 +100,7 @@ class DedupOperator:
         return self.definition.to_json()
 
     @staticmethod
-    def from_spec(name: OperatorName, data: dict[str, Any]) -> DedupOperator:
+    def from_spec(name: OperatorName, data: dict[str, Any], *, ansi: bool = True) -> DedupOperator:
         return DedupOperator(name, DedupDefinition.from_json(data))
 
     def code(self) -> bytes:

@@ -11,7 +11,7 @@ from millrace import types
 from millrace.arrays import BoolArray, Int64Array, UInt32Array, UInt64Array
 from millrace.operators.arrays import validity
 from millrace.operators.input import Input
-from millrace.operators.join.addresses import row_places
+from millrace.operators.join.ordering import row_places
 from millrace.operators.operator import Moment
 from millrace.state.sorting import sort_order
 

@@ -16,8 +16,8 @@ from millrace.arrays import BoolArray, Int64Array, UInt32Array, UInt64Array
 from millrace.errors import MalformedError
 from millrace.jit import WORD, inlined, kernel, load_u32, load_u64, word_at
 from millrace.log.segment import HI
-from millrace.operators.join.addresses import KEY_BITS, tick
 from millrace.operators.join.layout import EVENT, KEY_HI, KEY_LO
+from millrace.operators.join.ordering import KEY_BITS, tick
 from millrace.state.addresses import ROW_BITS
 from millrace.state.owners import ENTRY_MASK
 from millrace.state.replica import Replica

@@ -24,14 +24,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import types as T
 
 from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.ids import OperatorName
 from millrace.log.segment import HI, LO
 from millrace.operators.input import Input
 from millrace.operators.join import layout
-from millrace.operators.join.addresses import tick_bits
 from millrace.operators.join.arrivals import Arrived, Division, divide
 from millrace.operators.join.columns import (
     Columns,
@@ -41,7 +39,7 @@ from millrace.operators.join.columns import (
     taken,
     united,
 )
-from millrace.operators.join.late import counted, late_rows, late_schemas
+from millrace.operators.join.late import counted, late_rows
 from millrace.operators.join.layout import (
     ANTI,
     EITHER,
@@ -55,6 +53,7 @@ from millrace.operators.join.layout import (
     SEMI,
 )
 from millrace.operators.join.matching import ALL, FIRST, ONCE, Pages, page_of, pairs, stored_pages
+from millrace.operators.join.ordering import tick_bits
 from millrace.operators.join.spec import JoinDefinition
 from millrace.operators.join.storing import stored_rows
 from millrace.operators.join.streams import TwoStreams
@@ -70,13 +69,14 @@ _NONE = np.empty(0, np.uint64)
 class JoinOperator(TwoStreams):
     """Keys, two streams, an interval, and what becomes of rows without a partner."""
 
+    definition: JoinDefinition
+
     runs_without_rows = True
     """Rows end when the watermark passes, and it may pass without rows."""
 
     def __init__(
         self, name: OperatorName, definition: JoinDefinition, *, ansi: bool = True
     ) -> None:
-        self.definition = definition
         self.how = definition.how
         self.only_left = self.how in (SEMI, ANTI)
         super().__init__(name, definition, only_left=self.only_left)
@@ -85,12 +85,6 @@ class JoinOperator(TwoStreams):
         self.bits = tick_bits(definition.upper_us - definition.lower_us)
         self.tables = layout.tables(self.how, *self.fields)
         self.check_names()
-        self.side_schemas: dict[str, T.StructType] = late_schemas(
-            definition.keys, definition.left, definition.right
-        )
-
-    def spec(self) -> dict[str, Any]:
-        return self.definition.to_json()
 
     @staticmethod
     def from_spec(name: OperatorName, data: dict[str, Any], *, ansi: bool = True) -> JoinOperator:

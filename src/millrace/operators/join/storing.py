@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from millrace.arrays import Int64Array
-from millrace.operators.join.addresses import numbered
 from millrace.operators.join.arrivals import Arrived
 from millrace.operators.join.columns import changed_rows, taken
+from millrace.operators.join.ordering import numbered
 from millrace.operators.operator import Moment, TableChange
 from millrace.state.replica import Replica
 

@@ -11,6 +11,7 @@ from millrace.ids import OperatorName
 from millrace.operators.aggregate.reducing import check_names
 from millrace.operators.input import Input
 from millrace.operators.join.columns import arrow_fields, arrow_types, no_rows, struct_of
+from millrace.operators.join.late import late_schemas
 from millrace.operators.operator import Column, TableLayout
 
 _PARTS = ("keys", "left", "right")
@@ -29,6 +30,12 @@ class StreamColumns(Protocol):
     def right(self) -> tuple[Column, ...]: ...
 
 
+class StreamsDefinition(StreamColumns, Protocol):
+    """What a spec says of an operator over two streams."""
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
 def columns_to_json(columns: StreamColumns) -> dict[str, Any]:
     return {part: [column.to_json() for column in getattr(columns, part)] for part in _PARTS}
 
@@ -43,12 +50,21 @@ def columns_from_json(
 class TwoStreams:
     """The columns of an operator over two streams, in Arrow's types."""
 
+    definition: StreamsDefinition
     tables: dict[str, TableLayout]
 
     def __init__(
-        self, name: OperatorName, columns: StreamColumns, *, only_left: bool = False
+        self,
+        name: OperatorName,
+        definition: StreamsDefinition,
+        *,
+        only_left: bool = False,
+        has_late: bool = True,
     ) -> None:
+        """`only_left`: the output has no columns of the right stream. `has_late`: late rows of both
+        streams are outputs of their own."""
         self.name = name
+        self.definition = columns = definition
         self.keys = columns.keys
         self.key_names = [column.name for column in columns.keys]
         self.left_names = [column.name for column in columns.left]
@@ -58,12 +74,17 @@ class TwoStreams:
         self.right_types = arrow_types(columns.right, "column")
         right = () if only_left else columns.right
         self.output_schema: T.StructType = struct_of((*columns.keys, *columns.left, *right))
-        self._columns = columns
+        self.side_schemas: dict[str, T.StructType] = (
+            late_schemas(columns.keys, columns.left, columns.right) if has_late else {}
+        )
+
+    def spec(self) -> dict[str, Any]:
+        return self.definition.to_json()
 
     @property
     def fields(self) -> tuple[list[pa.Field], list[pa.Field], list[pa.Field]]:
         """The columns of the key, of the left stream and of the right one."""
-        columns = self._columns
+        columns = self.definition
         return (
             arrow_fields(columns.keys, self.key_types),
             arrow_fields(columns.left, self.left_types),

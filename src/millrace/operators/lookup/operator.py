@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import types as T
 
 from millrace import types
 from millrace.arrays import BoolArray, Int64Array, UInt64Array
@@ -41,20 +40,17 @@ _NO_TIME = np.iinfo(np.int64).min
 class LookupOperator(TwoStreams):
     """Keys, two streams, and whether rows without a partner are emitted."""
 
+    definition: LookupDefinition
+
     runs_without_rows = False
 
     def __init__(
         self, name: OperatorName, definition: LookupDefinition, *, ansi: bool = True
     ) -> None:
-        super().__init__(name, definition)
-        self.definition = definition
+        super().__init__(name, definition, has_late=False)
         keys, _, right = self.fields
         self.tables = layout.tables(keys, right)
         self.check_names()
-        self.side_schemas: dict[str, T.StructType] = {}
-
-    def spec(self) -> dict[str, Any]:
-        return self.definition.to_json()
 
     @staticmethod
     def from_spec(name: OperatorName, data: dict[str, Any], *, ansi: bool = True) -> LookupOperator:

@@ -27,7 +27,7 @@ from millrace.operators.aggregate.reducers import Groups
 from millrace.operators.aggregate.reducing import check_names
 from millrace.operators.arrays import whole_numbers
 from millrace.operators.input import Input
-from millrace.operators.operator import MAIN, Change, Column, Moment, TableChange
+from millrace.operators.operator import MAIN, Column, Moment, TableChange
 from millrace.operators.session.layout import (
     END,
     SESSION,
@@ -38,9 +38,9 @@ from millrace.operators.session.layout import (
 )
 from millrace.operators.session.merging import MergedSessions, merged_sessions
 from millrace.operators.session.spec import SessionDefinition
-from millrace.operators.window.addresses import at_times
+from millrace.operators.window.early import due_after, due_before, stored_due
 from millrace.operators.window.emission import NONE, UPDATE
-from millrace.operators.window.layout import EARLY_DUE
+from millrace.operators.window.fingerprints import at_times
 from millrace.operators.window.timed import TimedOperator
 from millrace.state.eviction import Eviction
 from millrace.state.replica import Replica
@@ -120,36 +120,25 @@ class SessionOperator(TimedOperator):
     def sweep(self, table: str, moment: Moment) -> Eviction:
         return eviction(moment)
 
-    def apply(
-        self, replicas: dict[str, Replica], rows: Input, groups: Int64Array, moment: Moment
-    ) -> Change:
-        replica = replicas[MAIN]
-        counters: dict[str, int] = {}
-        sides: dict[str, pa.RecordBatch] = {}
-        positions = self._in_time(rows, moment, counters, sides)
-        merged = self._merged(replica, rows, positions, moment.late_us or 0)
-        emitting = _Emitting(self, replica, groups, moment, merged)
-        output = emitting.output()
-        change = self._change(replica, merged, emitting)
-        counters["evicted"] = change.evicted
-        return Change({MAIN: change}, output, counters, sides)
-
-    def _in_time(
-        self,
-        rows: Input,
-        moment: Moment,
-        counters: dict[str, int],
-        sides: dict[str, pa.RecordBatch],
-    ) -> Int64Array:
-        """The positions of the pieces to merge. Counts the rows of the others."""
-        if not rows.num_rows:
-            return np.empty(0, np.int64)
+    def ends(self, rows: Input) -> tuple[Int64Array, BoolArray]:
+        # A piece of a session is late as a whole.
         assert rows.last_us is not None
         last, known = whole_numbers(rows.last_us)
-        # As in Spark, a watermark that is not there yet is 0. A piece is late as a whole.
-        late = known & (last + self.gap_us <= (moment.late_us or 0))
-        positions = self.set_aside(rows, known, late, counters, sides)
-        return np.arange(rows.num_rows) if positions is None else positions
+        return last + self.gap_us, known
+
+    def advance(
+        self,
+        replica: Replica,
+        rows: Input,
+        positions: Int64Array | None,
+        groups: Int64Array,
+        moment: Moment,
+    ) -> tuple[TableChange, pa.RecordBatch]:
+        chosen = np.arange(rows.num_rows) if positions is None else positions
+        merged = self._merged(replica, rows, chosen, moment.late_us or 0)
+        emitting = _Emitting(self, replica, groups, moment, merged)
+        output = emitting.output()
+        return self._change(replica, merged, emitting), output
 
     def _merged(
         self, replica: Replica, rows: Input, positions: Int64Array, late_us: int
@@ -327,21 +316,14 @@ class _Emitting:
     def _early(self) -> list[pa.RecordBatch]:
         """The sessions whose early results are due, and are not over."""
         emission, moment, merged = self._operator.emission, self._moment, self._merged
-        now, since = moment.processing_us, moment.since_us
-        before, known = whole_numbers(self._replica.gather(merged.touched, [EARLY_DUE])[0])
-        was_due = known & (before > since) & (before <= now)
+        before, was_due = due_before(self._replica, merged.touched, moment)
         due = np.zeros(len(merged.rows), np.int64)
         np.maximum.at(due, merged.part_of[was_due], before[was_due])
         is_due = due > 0
-        next_due = np.full(len(due), emission.next_due(now))
+        self.due = due_after(emission, moment, due, is_due)
         if moment.more:
-            # What is due stays so until all rows of the epoch are there.
-            self.due = pa.array(np.where(is_due, due, next_due))
             return []
-        # What is emitted now, with all changes, is not due again until it changes.
-        self.due = pa.array(next_due, mask=is_due)
-        index = TimeIndex(self._replica, EARLY_DUE, emission.period_us)
-        found = self._without_touched(index.between(self._groups, since + 1, now))
+        found = self._without_touched(stored_due(emission, self._replica, self._groups, moment))
         stored = self._operator.stored(self._replica, found)
         shown = (merged.rows.take(np.flatnonzero(is_due)), stored)
         return [

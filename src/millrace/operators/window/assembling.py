@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.arrays import Int64Array, UInt64Array
-from millrace.operators.window.addresses import at_times
+from millrace.operators.window.fingerprints import at_times
 from millrace.operators.window.panes import Windows, counted
 from millrace.state.sorting import group_starts, sort_order
 

@@ -28,15 +28,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from millrace.arrays import Int64Array, UInt64Array
+from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.ids import OperatorName
 from millrace.log.segment import HI, LO
 from millrace.operators.aggregate.reducers import Groups
 from millrace.operators.aggregate.reducing import check_names
 from millrace.operators.arrays import whole_numbers
 from millrace.operators.input import Input
-from millrace.operators.operator import MAIN, Change, Column, Moment, TableChange, TableLayout
-from millrace.operators.window.addresses import at_times
+from millrace.operators.operator import MAIN, Column, Moment, TableChange, TableLayout
 from millrace.operators.window.assembling import (
     PaneRows,
     WindowRows,
@@ -45,9 +44,10 @@ from millrace.operators.window.assembling import (
     positions,
     windows_around,
 )
+from millrace.operators.window.early import due_after, due_before, stored_due
 from millrace.operators.window.emission import NONE, UPDATE
+from millrace.operators.window.fingerprints import at_times
 from millrace.operators.window.layout import (
-    EARLY_DUE,
     PANE,
     WINDOW,
     WINDOW_LENGTH,
@@ -117,35 +117,23 @@ class WindowOperator(TimedOperator):
     def sweep(self, table: str, moment: Moment) -> Eviction:
         return eviction(self.windows, moment)
 
-    def apply(
-        self, replicas: dict[str, Replica], rows: Input, groups: Int64Array, moment: Moment
-    ) -> Change:
-        replica = replicas[MAIN]
-        counters: dict[str, int] = {}
-        sides: dict[str, pa.RecordBatch] = {}
-        positions = self._in_time(rows, moment, counters, sides)
-        merged = self._merged(replica, rows, positions)
-        emit = _Emitting(self, replica, groups, moment, merged)
-        output = emit.output()
-        change = self._change(replica, merged, emit)
-        counters["evicted"] = change.evicted
-        return Change({MAIN: change}, output, counters, sides)
-
-    def _in_time(
-        self,
-        rows: Input,
-        moment: Moment,
-        counters: dict[str, int],
-        sides: dict[str, pa.RecordBatch],
-    ) -> Int64Array | None:
-        """The positions of the rows to merge; None for all. Counts the others."""
-        if not rows.num_rows:
-            return None
+    def ends(self, rows: Input) -> tuple[Int64Array, BoolArray]:
         assert rows.pane is not None
         panes, known = whole_numbers(rows.pane)
-        # As in Spark, a watermark that is not there yet is 0.
-        late = known & (self.windows.last_end(panes) <= (moment.late_us or 0))
-        return self.set_aside(rows, known, late, counters, sides)
+        return self.windows.last_end(panes), known
+
+    def advance(
+        self,
+        replica: Replica,
+        rows: Input,
+        positions: Int64Array | None,
+        groups: Int64Array,
+        moment: Moment,
+    ) -> tuple[TableChange, pa.RecordBatch]:
+        merged = self._merged(replica, rows, positions)
+        emitting = _Emitting(self, replica, groups, moment, merged)
+        output = emitting.output()
+        return self._change(replica, merged, emitting), output
 
     def _merged(self, replica: Replica, rows: Input, positions: Int64Array | None) -> _Merged:
         if not rows.num_rows or (positions is not None and not len(positions)):
@@ -282,20 +270,12 @@ class _Emitting:
     def _due_early(self) -> PaneRows:
         """The panes whose windows are due as early results."""
         emission, moment = self._operator.emission, self._moment
-        now, since = moment.processing_us, moment.since_us
-        merged = self._merged
-        before, known = whole_numbers(self._replica.gather(merged.addresses, [EARLY_DUE])[0])
-        is_due = known & (before > since) & (before <= now)
-        next_due = np.full(len(is_due), emission.next_due(now))
+        before, is_due = due_before(self._replica, self._merged.addresses, moment)
+        self.due = due_after(emission, moment, before, is_due)
         if moment.more:
-            # What is due stays so until all rows of the epoch are there.
-            self.due = pa.array(np.where(is_due, before, next_due))
             return self._no_rows()
-        # What is emitted now, with all changes, is not due again until it changes.
-        self.due = pa.array(next_due, mask=is_due)
-        changed = merged.rows.take(np.flatnonzero(is_due))
-        index = TimeIndex(self._replica, EARLY_DUE, emission.period_us)
-        found = self._without_touched(index.between(self._groups, since + 1, now))
+        changed = self._merged.rows.take(np.flatnonzero(is_due))
+        found = self._without_touched(stored_due(emission, self._replica, self._groups, moment))
         return changed.and_then(self._operator.stored(self._replica, found))
 
     def _around(self, changed: PaneRows, windows: Windows, after_us: int) -> pa.RecordBatch:

@@ -22,10 +22,11 @@ from millrace.operators.aggregate.reducing import Reducers, check_names
 from millrace.operators.aggregate.spec import AggregateSpec
 from millrace.operators.arrays import whole_numbers
 from millrace.operators.input import Input
-from millrace.operators.operator import Column
+from millrace.operators.operator import MAIN, Change, Column, Moment, TableChange
 from millrace.operators.process.outputs import LATE
 from millrace.operators.window.emission import IS_FINAL, Emission
 from millrace.operators.window.spec import WINDOW_TYPE
+from millrace.state.replica import Replica
 
 
 class TimedDefinition(Protocol):
@@ -115,6 +116,46 @@ class TimedOperator:
         nothing = np.empty(0, np.uint64)
         keys = tuple(pa.array([], key_type) for key_type in self._key_types)
         return Input(nothing, nothing, keys)
+
+    def apply(
+        self, replicas: dict[str, Replica], rows: Input, groups: Int64Array, moment: Moment
+    ) -> Change:
+        counters: dict[str, int] = {}
+        sides: dict[str, pa.RecordBatch] = {}
+        positions = self._in_time(rows, moment, counters, sides)
+        change, output = self.advance(replicas[MAIN], rows, positions, groups, moment)
+        counters["evicted"] = change.evicted
+        return Change({MAIN: change}, output, counters, sides)
+
+    def ends(self, rows: Input) -> tuple[Int64Array, BoolArray]:
+        """When the last result that each row is part of ends, and whether the row has a time."""
+        raise NotImplementedError
+
+    def advance(
+        self,
+        replica: Replica,
+        rows: Input,
+        positions: Int64Array | None,
+        groups: Int64Array,
+        moment: Moment,
+    ) -> tuple[TableChange, pa.RecordBatch]:
+        """Merge the rows that are in time, those at `positions` or all, into the state."""
+        raise NotImplementedError
+
+    def _in_time(
+        self,
+        rows: Input,
+        moment: Moment,
+        counters: dict[str, int],
+        sides: dict[str, pa.RecordBatch],
+    ) -> Int64Array | None:
+        """The positions of the rows to merge; None for all. Counts the others."""
+        if not rows.num_rows:
+            return None
+        ends, known = self.ends(rows)
+        # As in Spark, a watermark that is not there yet is 0.
+        late = known & (ends <= (moment.late_us or 0))
+        return self.set_aside(rows, known, late, counters, sides)
 
     def keys_at(self, rows: Input, positions: Int64Array) -> list[pa.Array]:
         """The key columns of some rows."""

@@ -28,7 +28,7 @@ from millrace.operators.input import Input
 from millrace.operators.operator import MAIN
 from millrace.operators.registry import from_spec
 from millrace.state.replica import Replica
-from millrace_lab.bench._shards import LocalShards
+from millrace_lab.bench._shards import HeldShards
 from millrace_lab.bench._sides.engine import PARTITIONS
 
 
@@ -115,7 +115,7 @@ class _Aging:
         self._draws = draws
         journal = Journal.open(open_store(location))
         self._table, operator = _operator(journal.newest())
-        self._shards = LocalShards(journal, operator, PARTITIONS)
+        self._shards = HeldShards(journal, operator, PARTITIONS)
         bases = self._shards.trail.operator(self._table).base
         self._first_bases = {base.id for base in bases if base is not None}
         key_groups = self._shards.trail.key_groups

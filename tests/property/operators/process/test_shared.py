@@ -165,7 +165,7 @@ class SharedMachine(RuleBasedStateMachine):
 
     @rule(assignment=assignments())
     def reassign(self, assignment: Assignment) -> None:
-        self.harness._assignment = assignment
+        self.harness._shards.assignment = assignment
 
     @rule()
     def reopen(self) -> None:
@@ -178,7 +178,7 @@ class SharedMachine(RuleBasedStateMachine):
             [{"k": k} for k in rows], broadcast={"rules": rules, "names": named}
         )
         expected = self.world.epoch(
-            self.harness._assignment, rules, named, sorted_by_fingerprint(self.harness, rows)
+            self.harness._shards.assignment, rules, named, sorted_by_fingerprint(self.harness, rows)
         )
         assert sorted(emitted) == sorted(expected)
 

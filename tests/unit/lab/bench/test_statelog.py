@@ -17,7 +17,7 @@ from millrace.operators.aggregate.operator import AggregateOperator
 from millrace.operators.aggregate.spec import AggregateSpec
 from millrace.operators.input import Input
 from millrace.operators.operator import Column
-from millrace_lab.bench._shards import LocalShards
+from millrace_lab.bench._shards import HeldShards
 from millrace_lab.bench._sides.engine import PARTITIONS
 from millrace_lab.bench._sides.statelog import StateLog
 from millrace_lab.bench._state_layer import fingerprints
@@ -35,7 +35,7 @@ def location(tmp_path: Path) -> str:
         (Column("key", T.LongType()),),
         (AggregateSpec("n", "count", "*", T.IntegerType(), ()),),
     )
-    shards = LocalShards(Journal.create(open_store(path), KEY_GROUPS), operator, PARTITIONS)
+    shards = HeldShards(Journal.create(open_store(path), KEY_GROUPS), operator, PARTITIONS)
     keys = np.arange(KEYS)
     hi, lo = fingerprints(keys)
     owners = np.asarray(shards.assignment.owners)

@@ -12,7 +12,7 @@ import pytest
 from millrace.errors import CorruptManifestError, CorruptSegmentError, MissingFileError, StoreError
 from millrace_lab.faults.outage import ClientFault
 from millrace_lab.soak import workload as w
-from millrace_lab.soak.asking import Asking, Expected
+from millrace_lab.soak.client import Client, Expected
 from millrace_lab.soak.state_check import Comparison, create_input, totals_after
 from millrace_lab.soak.witness import Report, begin, is_planned
 
@@ -87,10 +87,10 @@ def test_the_texts_of_a_pair_have_rows_of_their_own(chosen: bool) -> None:
 
 
 def test_answers_are_judged_at_the_epoch_that_they_name(tmp_path: Path) -> None:
-    asking, expected, report = Asking(tmp_path, False), Expected(False), Report()
+    client, expected, report = Client(tmp_path, False), Expected(False), Report()
 
     def judge(epoch: int, key: int, row: dict[str, Any] | None) -> None:
-        asking._judge(report, {"epoch": epoch}, w.TOTALS, "k", [key], [row])
+        client._judge(report, {"epoch": epoch}, w.TOTALS, "k", [key], [row])
 
     for epoch in (1, 2):
         row = expected.row(epoch, w.TOTALS, 5)

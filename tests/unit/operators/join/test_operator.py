@@ -9,9 +9,9 @@ import pytest
 from tests.unit.operators.join.driving import TwoStreams, make_operator, table_of
 
 from millrace import clock
-from millrace.operators.join.addresses import numbered, numbers, row_places, tick_bits
 from millrace.operators.join.matching import ALL, page_of, pairs
 from millrace.operators.join.operator import JoinOperator
+from millrace.operators.join.ordering import numbered, numbers, row_places, tick_bits
 
 SECOND = 1_000_000
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.epoch.commit import Times
 from millrace.epoch.shard import open_shard
 from millrace.ids import Shard
 from millrace.log.segment import HI, LO
@@ -148,8 +147,8 @@ def test_entries_are_found_where_earlier_versions_put_them() -> None:
 
     tested = Harness(Keeps(), key="k", schema="k long", output="n long")
     tested.send([{"k": 1}])
-    moment = Times.after(tested._trail, tested._time_us, None).moment(tested._assignment)
-    shard = open_shard(tested._task(), tested._operator, Shard(0), moment, ReplicaCache())
+    moment = tested._shards.moment(tested._shards.times(tested._time_us))
+    shard = open_shard(tested._shards.task, tested._operator, Shard(0), moment, ReplicaCache())
 
     def rows(table: str) -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = shard.replicas[table].read(shard.groups).to_pylist()

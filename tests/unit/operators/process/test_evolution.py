@@ -47,7 +47,8 @@ def carry_on(old: Harness, evolving: Any) -> Harness:
     """The changed processor over the old one's location."""
     new = harness(evolving)
     check_change(OperatorName("tested"), old._operator.spec(), new._operator.spec())
-    new._journal, new._trail = old._journal, old._trail
+    new._shards.journal = old._shards.journal
+    new._shards.restart()
     new._time_us = old._time_us
     return new
 
@@ -201,7 +202,7 @@ def test_the_order_of_states_is_kept_in_the_location() -> None:
     type(evolving).action = lambda self, ctx: self.zebra.set(1)
     tested = harness(evolving)
     tested.send([{"k": 1}])
-    spec = tested._journal.trail(tested._trail.epoch).specs[OperatorName("tested")]
+    spec = tested._shards.journal.trail(tested._shards.trail.epoch).specs[OperatorName("tested")]
     described = Description(OperatorName("tested"), spec)
     main = described.tables[""].schema.names
     assert main == ["k", "zebra", "m.size", "apple", "b"]

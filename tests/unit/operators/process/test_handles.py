@@ -110,4 +110,4 @@ def test_a_key_without_any_entries_is_gone() -> None:
     tested.send([{"k": 1, "fill": True}, {"k": 2, "fill": True}])
     tested.send([{"k": 1, "fill": False}, {"k": 3, "fill": False}])
     assert [row["k"] for row in tested.state()] == [2]
-    assert tested._trail.operators[tested._operator.name].rows == 1  # type: ignore[index]
+    assert tested._shards.trail.operators[tested._operator.name].rows == 1  # type: ignore[index]

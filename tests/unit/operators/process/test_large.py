@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.epoch.commit import Times
 from millrace.epoch.shard import open_shard
 from millrace.ids import Shard
 from millrace.operators.operator import Change
@@ -58,8 +57,8 @@ def filled() -> tuple[Harness, Large]:
 def touched(tested: Harness, processor: Large, action: Any) -> tuple[Change, str]:
     """What an epoch that does this for one key would write, and what the action gave."""
     processor.action = action
-    moment = Times.after(tested._trail, tested._time_us, None).moment(tested._assignment)
-    shard = open_shard(tested._task(), tested._operator, Shard(0), moment, ReplicaCache())
+    moment = tested._shards.moment(tested._shards.times(tested._time_us))
+    shard = open_shard(tested._shards.task, tested._operator, Shard(0), moment, ReplicaCache())
     change = shard.apply(tested._input([{"k": 1, "fill": False}]))
     return change, change.output.column(0)[0].as_py()
 
@@ -157,7 +156,7 @@ class Shorter(Large):
 def test_a_shorter_ttl_makes_elements_expire_out_of_order(filled: tuple[Harness, Large]) -> None:
     tested, _ = filled
     processor = Shorter()
-    tested._operator = make_operator(tested._operator.name, tested._operator.schemas, processor)
+    tested._use(make_operator(tested._operator.name, tested._operator.schemas, processor))
     processor.action = lambda p: p.fading.append(-1)
     tested.send([{"k": 1, "fill": False}])
     tested.reopen()
@@ -228,8 +227,8 @@ def test_reading_a_large_map_deletes_what_has_expired() -> None:
     tested.advance_time(mr.minutes(30))
     tested.send([{"k": 1, "what": "touch"}])
     tested.advance_time(mr.minutes(31))
-    moment = Times.after(tested._trail, tested._time_us, None).moment(tested._assignment)
-    shard = open_shard(tested._task(), tested._operator, Shard(0), moment, ReplicaCache())
+    moment = tested._shards.moment(tested._shards.times(tested._time_us))
+    shard = open_shard(tested._shards.task, tested._operator, Shard(0), moment, ReplicaCache())
     change = shard.apply(tested._input([{"k": 1, "what": "read"}]))
     assert change.output.column(0).to_pylist() == [repr([(0, "again")])]
     entries = change.tables["m"]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import millrace as mr
-from millrace.epoch.commit import Times
 from millrace.epoch.shard import open_shard
 from millrace.ids import Shard
 from millrace.operators.process import tables
@@ -124,11 +123,11 @@ def test_applying_an_epoch_twice_gives_the_same_rows() -> None:
     for batch in rows[:19]:
         tested.send(batch)
     batch = tested._input(rows[19])
-    times = Times.after(tested._trail, to_us(START + mr.seconds(3)), to_us(START + mr.seconds(2)))
-    moment = times.moment(tested._assignment)
+    times = tested._shards.times(to_us(START + mr.seconds(3)), to_us(START + mr.seconds(2)))
+    moment = tested._shards.moment(times)
     results = []
     for _ in range(3):
-        shard = open_shard(tested._task(), tested._operator, Shard(0), moment, ReplicaCache())
+        shard = open_shard(tested._shards.task, tested._operator, Shard(0), moment, ReplicaCache())
         for _ in range(2):
             change = tested._operator.apply(shard.replicas, batch, shard.groups, moment)
             results.append(change)

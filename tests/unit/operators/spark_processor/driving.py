@@ -57,6 +57,6 @@ def harness(
         event_time_column="",
     )
     schemas = Schemas(keys, fields, parse_schema(output), event_time)
-    made._operator = SparkProcessorOperator(OperatorName("tested"), schemas, program)
+    made._use(SparkProcessorOperator(OperatorName("tested"), schemas, program))
     made.reopen()
     return made

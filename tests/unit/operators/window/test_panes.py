@@ -7,9 +7,8 @@ import pytest
 
 from millrace.errors import MalformedError, SchemaChangedError, WindowError
 from millrace.ids import OperatorName
-from millrace.operators.registry import check_change
-from millrace.operators.spec_check import check_spec
-from millrace.operators.window.addresses import at_times
+from millrace.operators.registry import check_change, check_spec
+from millrace.operators.window.fingerprints import at_times
 from millrace.operators.window.panes import Windows, tiles_of
 from millrace.state.owners import ENTRY_MASK
 

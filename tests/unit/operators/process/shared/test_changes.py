@@ -30,7 +30,8 @@ def harness(**states: Any) -> Harness:
 def carry_on(old: Harness, **states: Any) -> Harness:
     new = harness(**states)
     check_change(OperatorName("tested"), old._operator.spec(), new._operator.spec())
-    new._journal, new._trail = old._journal, old._trail
+    new._shards.journal = old._shards.journal
+    new._shards.restart()
     return new
 
 

@@ -68,9 +68,9 @@ def test_it_is_split_and_merged_with_the_shards_also_those_without_rows() -> Non
     tested.send()
     assert held(tested) == [(0, "0-15", 26)]
     # An epoch without a change writes nothing.
-    before = len(list(tested._journal.store.list("segments")))
+    before = len(list(tested._shards.journal.store.list("segments")))
     tested.send()
-    assert len(list(tested._journal.store.list("segments"))) == before
+    assert len(list(tested._shards.journal.store.list("segments"))) == before
 
 
 def test_copies_and_functions() -> None:
@@ -208,7 +208,8 @@ def test_a_rule_that_fails_is_named_and_can_be_corrected(
         assert "task state 'rows' of operator 'tested'" in str(caught.value)
         assert held(tested) == before
     corrected = harness(counting(), 3)
-    corrected._journal, corrected._trail = tested._journal, tested._trail
+    corrected._shards.journal = tested._shards.journal
+    corrected._shards.restart()
     corrected.send(keys("a"))
     assert sum(r[2] for r in held(corrected)) == 27
 
@@ -266,8 +267,8 @@ def test_a_move_in_steps_with_shards_that_own_nothing_for_a_while(batched: bool)
     tested.send(keys(LETTERS), broadcast={"rules": {"a": "first"}})
     sent, idle = len(LETTERS), 0
     for keeps in ([0, 1, 2, None, None, None], [5, None], [1]):
-        for n, assignment in enumerate(in_steps(tested._assignment, keeps)):
-            tested._assignment = assignment
+        for n, assignment in enumerate(in_steps(tested._shards.assignment, keeps)):
+            tested._shards.assignment = assignment
             owning = set(assignment.owners)
             idle += assignment.shards - len(owning)
             emitted = tested.send(keys("az"), broadcast={"rules": {"z": str(n)}})
@@ -283,7 +284,7 @@ def test_a_move_in_steps_with_shards_that_own_nothing_for_a_while(batched: bool)
             assert sorted(logs) == sorted(LETTERS + "az" * ((sent - len(LETTERS)) // 2))
             if n % 3 == 2:
                 tested.reopen()
-        assert tested._assignment.shards == len(keeps)
+        assert tested._shards.assignment.shards == len(keeps)
     assert idle > 5
     assert held(tested) == [(0, "0-15", sent)]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from millrace.arrays import Int64Array, UInt64Array
 from millrace.jit import inlined, kernel
-from millrace.operators.window.addresses import mixed, unmixed
+from millrace.operators.window.fingerprints import mixed, unmixed
 from millrace.state.owners import ENTRY_BITS, ENTRY_MASK
 
 TICKS_IN_INTERVAL = 1 << 10

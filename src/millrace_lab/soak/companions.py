@@ -20,8 +20,8 @@ from millrace_lab import processes
 from millrace_lab.soak.cluster import die_with_parent
 from millrace_lab.soak.witness import Report
 
-READING, ASKING = "reading", "asking"
-LABELS = {READING: "reader", ASKING: "client"}
+READING, CLIENT = "reading", "client"
+LABELS = {READING: "reader", CLIENT: "client"}
 """What the figures call them."""
 WITNESS_SECONDS = 900.0
 """By then a witness has seen the last epoch, however busy the machine is."""
@@ -32,7 +32,7 @@ FRUITLESS_STARTS = 10
 _PORTS = re.compile(r"127\.0\.0\.1:(\d+)")
 
 
-class Beside:
+class Companions:
     """The three processes."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Beside:
 
     def tend(self, is_closed: bool) -> None:
         """Keep all of them running; `is_closed`: the store is out of reach or read-only."""
-        for role in (READING, ASKING):
+        for role in (READING, CLIENT):
             process = self._witnesses.get(role)
             if process is not None and process.poll() is not None:
                 self._problem(f"{LABELS[role]} ended: {self._log_tail(self._name(role))}")
@@ -114,7 +114,7 @@ class Beside:
     def finish(self, epoch: int, wait: Callable[[], None]) -> None:
         """Let both witnesses see the last epoch, then end everything."""
         until = clock.stopwatch() + WITNESS_SECONDS
-        late = [READING, ASKING]
+        late = [READING, CLIENT]
         while late and clock.stopwatch() < until:
             wait()
             late = [role for role in late if self._report(role).epoch < epoch]

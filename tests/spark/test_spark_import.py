@@ -1,4 +1,4 @@
-"""Moving in from a Spark checkpoint: the next batch gives what Spark would have given."""
+"""Importing a Spark checkpoint: the next batch gives what Spark would have given."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MATCHED_TABLES = {MAIN: layout.LEFT_MATCHED, layout.RIGHT_ROWS: layout.RIGHT_MATCHED}
 
 
-class WaitingTable(StateTable):
+class JoinTable(StateTable):
     """A row per row of a stream that may still get a partner."""
 
     def _schema(self) -> pa.Schema:

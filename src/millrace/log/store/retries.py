@@ -26,7 +26,7 @@ LONGEST_PAUSE = 5.0
 
 
 @dataclass(frozen=True)
-class Patience:
+class Retries:
     """Seconds for a request with its repetitions, and for each of them."""
 
     total: float
@@ -48,13 +48,13 @@ class Patience:
             pause, number = min(2 * pause, LONGEST_PAUSE), number + 1
 
 
-HASTY = Patience(total=10, request=5)
+SHORT = Retries(total=10, request=5)
 """For a first look at a store."""
 
 
-def patience() -> Patience:
+def configured_retries() -> Retries:
     """What the environment says."""
-    return Patience(_seconds(TOTAL, 180), _seconds(REQUEST, 30))
+    return Retries(_seconds(TOTAL, 180), _seconds(REQUEST, 30))
 
 
 def _seconds(variable: str, default: float) -> float:

@@ -70,7 +70,7 @@ class Expected:
             }
 
 
-class Asking:
+class Client:
     """The rounds."""
 
     def __init__(self, folder: Path, chosen_keys: bool) -> None:
@@ -209,7 +209,7 @@ def _batches(reader: Any) -> Iterator[tuple[pa.RecordBatch, Row]]:
 
 
 def _prepare(folder: Path, chosen_keys: bool) -> Round:
-    return Asking(folder, chosen_keys)
+    return Client(folder, chosen_keys)
 
 
 if __name__ == "__main__":
