@@ -431,13 +431,8 @@ def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
         spark.conf.set(name, value)
 
 
-@pytest.mark.parametrize(
-    "in_pandas",
-    [
-        pytest.param(False, id="rows"),
-        pytest.param(True, id="pandas", marks=pytest.mark.stress),
-    ],
-)
+@pytest.mark.stress
+@pytest.mark.parametrize("in_pandas", [False, True], ids=["rows", "pandas"])
 def test_event_time(lab: Lab, in_pandas: bool) -> None:
     for rows in FILES:
         lab.put(rows)

@@ -176,6 +176,7 @@ def windowed(stream: mr.Stream, name: str) -> mr.Stream:
     return stream.key_by("k").window("5 minutes").aggregate(n=mr.count(), name=name)
 
 
+@pytest.mark.stress
 def test_the_watermark_is_the_smallest_of_all_sources_and_goes_on_through_a_union(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -189,6 +189,7 @@ def test_a_join_of_windowed_streams_is_that_of_spark(session: SparkSession, tmp_
     assert len(every[0]) > 10
 
 
+@pytest.mark.stress
 def test_a_join_through_a_restart_and_a_rescale(spark: SparkSession, tmp_path: Path) -> None:
     """What is joined is what one batch over all rows joins, as long as none is late."""
     clicks = support.Folder(tmp_path / "clicks", CLICKS)

@@ -57,7 +57,7 @@ def test_the_mix_of_events(events: Events) -> None:
             assert row["auction"]["category"] in range(10, 15)
 
 
-@pytest.mark.parametrize("name", few(BY_NAME, "q5"))
+@pytest.mark.parametrize("name", few(BY_NAME))
 def test_a_program_gives_what_a_batch_gives(
     name: str, events: Events, session: SparkSession, tmp_path: Path
 ) -> None:
