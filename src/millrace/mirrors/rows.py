@@ -16,11 +16,11 @@ from millrace.operators.operator import MAIN
 from millrace.operators.session.layout import SESSION
 from millrace.operators.window.layout import WINDOW, WINDOW_LENGTH
 from millrace.reading import changes as feeds
+from millrace.reading.join_table import JoinTable
 from millrace.reading.sessions import SessionTable
 from millrace.reading.snapshot import Snapshot
 from millrace.reading.tables import main_table
 from millrace.reading.tiles import TileTable
-from millrace.reading.waiting import WaitingTable
 from millrace.reading.windows import WindowTable
 
 
@@ -30,7 +30,7 @@ class MirroredTable:
     def __init__(self, snapshot: Snapshot, operator: str | None) -> None:
         self._table = main_table(snapshot, snapshot.description(operator))
         table = self._table
-        if isinstance(table, WaitingTable):
+        if isinstance(table, JoinTable):
             raise UnsupportedMirrorError(
                 f"{table.title} is a join: its state is rows that wait for partners, several of a "
                 "key, and a mirror has one row per key. Mirror an operator behind it, such as "
