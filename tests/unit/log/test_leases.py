@@ -225,8 +225,8 @@ def test_the_thread_renews(stream: Counted, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(leases_module, "_keeper", leases_module._Keeper())
     monkeypatch.setattr(Holder, "renew", lambda self: renewed.append(self))
     with mr.open(stream.url) as reader:
-        until(lambda: len(renewed) >= 3, "renewed three times")
-        assert renewed[0] is reader._lease
+        # The thread of the process's own keeper may renew leases of other tests.
+        until(lambda: renewed.count(reader._lease) >= 3, "renewed three times")
 
 
 def test_a_lease_is_written_once_the_store_is_back(
