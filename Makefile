@@ -9,6 +9,8 @@ BENCH_ARGS ?=
 SOAK_ARGS ?= --minutes 5
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+# One more than the cores: tests often wait for Spark.
+WORKERS ?= 3
 SERVERS ?= $(HOME)/.cache/millrace/servers
 PEERS := $(patsubst src/millrace_lab/environments/%.txt,%,$(wildcard src/millrace_lab/environments/*.txt))
 
@@ -52,11 +54,12 @@ servers: $(STAMP) ## install the servers that `make stress` talks to, outside of
 demo: java $(STAMP) ## run the demonstration
 	@$(BIN)/millrace demo $(DEMO_ARGS)
 
-test: java chromium lint $(ARCHIVE) ## lint, then run the tests
-	@$(BIN)/python -m pytest --numprocesses 2 $(PYTEST_ARGS)
+test: java chromium $(STAMP) ## lint, then run the tests
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint $(ARCHIVE)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) $(PYTEST_ARGS)
 
 stress: java chromium servers $(ARCHIVE) ## run the long matrices that `make test` leaves out
-	@MILLRACE_SERVERS=$(SERVERS) HYPOTHESIS_PROFILE=stress $(BIN)/python -m pytest --numprocesses 2 -m "stress or property" $(PYTEST_ARGS)
+	@MILLRACE_SERVERS=$(SERVERS) HYPOTHESIS_PROFILE=stress $(BIN)/python -m pytest --numprocesses $(WORKERS) -m "stress or property" $(PYTEST_ARGS)
 
 $(ARCHIVE): $(STAMP) tests/class_archive.py
 	@echo "making $@, with which Java starts in half the time"

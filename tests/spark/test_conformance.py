@@ -460,6 +460,7 @@ def test_event_time(lab: Lab, in_pandas: bool) -> None:
     assert "'d'" not in text, "late rows are dropped"
 
 
+@pytest.mark.stress
 def test_processing_time(lab: Lab) -> None:
     files = [[row("a", None, 1), row("b", None, 2)], [row("a", None, 3)], [row("a", None, 4)]]
     for rows in files:

@@ -32,6 +32,7 @@ def events(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> E
     return made
 
 
+@pytest.mark.stress
 def test_the_mix_of_events(events: Events) -> None:
     rows = duckdb.sql(
         f"SELECT * FROM read_parquet('{events.folder}/00[0-2]/*.parquet') ORDER BY event_id"

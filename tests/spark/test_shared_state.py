@@ -177,6 +177,7 @@ class Joined(mr.Processor):
         yield (key.n, self.names.get(key.n), self.colours.get(key.n))
 
 
+@pytest.mark.stress
 def test_broadcasts_reach_operators_wherever_they_are(spark: SparkSession, tmp_path: Path) -> None:
     """Behind an aggregate, behind another processor with a broadcast state, and two at once."""
     payments = support.Folder(tmp_path / "p", PAYMENTS)

@@ -130,6 +130,7 @@ def test_windows_are_those_of_spark(
     assert any(expected), "nothing was compared"
 
 
+@pytest.mark.stress
 def test_a_window_over_windows_is_that_of_spark(new_york: SparkSession, tmp_path: Path) -> None:
     """The watermark goes on through the first operator; keys are expressions."""
     spark = new_york
