@@ -79,7 +79,7 @@ class Driver:
     full: bool = True
     layout: dict[OperatorName, Assignment] = field(default_factory=dict)
     reports: Reports = field(default_factory=dict)
-    """What the epoch is going to commit."""
+    """What the epoch is going to commit; nothing in one without rows."""
 
     def __post_init__(self) -> None:
         self.run = clock.fresh_id()
@@ -106,10 +106,9 @@ class Driver:
         clock.sleep(5.0)
         if not self.trail.epoch or not self.director.needs_epoch(self.trail):
             return
+        self.reports = {}
         self.hooks.reach("before the manifest")
-        commit = self._new_commit()
-        commit_without_rows(self.journal, self.trail, self.operators, self.layout, commit)
-        self.full = False
+        self.commit()
         self.hooks.reach("after the manifest")
         self.director.after_epoch(self.trail.epoch, 0.0, {})
         self.hooks.reach("after the epoch")
@@ -138,15 +137,18 @@ class Driver:
 
     def commit(self) -> None:
         commit = self._new_commit()
-        commit_epoch(
-            self.journal,
-            self.trail,
-            self.times,
-            self.operators,
-            self.layout,
-            self.reports,
-            commit,
-        )
+        if self.reports:
+            commit_epoch(
+                self.journal,
+                self.trail,
+                self.times,
+                self.operators,
+                self.layout,
+                self.reports,
+                commit,
+            )
+        else:
+            commit_without_rows(self.journal, self.trail, self.operators, self.layout, commit)
         self.full = False
 
     def _new_commit(self) -> Commit:
