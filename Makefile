@@ -9,8 +9,7 @@ BENCH_ARGS ?=
 SOAK_ARGS ?= --minutes 5
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
-# One more than the cores: tests often wait for Spark.
-WORKERS ?= 3
+WORKERS ?= 2
 SERVERS ?= $(HOME)/.cache/millrace/servers
 PEERS := $(patsubst src/millrace_lab/environments/%.txt,%,$(wildcard src/millrace_lab/environments/*.txt))
 

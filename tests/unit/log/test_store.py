@@ -38,14 +38,14 @@ from millrace.log.store import (
 REMOTE = {"s3": "moto_bucket", "minio": "minio_bucket", "hdfs": "hdfs_folder"}
 SHARED = [
     *("local", "file-url"),
-    pytest.param("s3", marks=pytest.mark.xdist_group("s3")),
     pytest.param("minio", marks=pytest.mark.stress),
     pytest.param("hdfs", marks=pytest.mark.stress),
 ]
-"""Stores that several may write to at once. fsspec's memory is not for threads."""
+"""Stores that several may write to at once. fsspec's memory is not for threads, and moto's server
+looks before it writes, so that two of its threads may both create."""
 
 
-@pytest.fixture(params=["memory", *SHARED])
+@pytest.fixture(params=["memory", *SHARED, pytest.param("s3", marks=pytest.mark.xdist_group("s3"))])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param in REMOTE:
         yield open_store(f"{request.getfixturevalue(REMOTE[request.param])}/location")
