@@ -69,7 +69,7 @@ class Mark:
         except MalformedError as error:
             raise MirrorHistoryError(
                 f"{where} has a mark that no mirror wrote ({error}), so the epoch of its rows is "
-                "unknown. Remove its rows and its mark, and mirror anew."
+                "unknown. Remove its rows and its mark, and mirror again."
             ) from error
 
 

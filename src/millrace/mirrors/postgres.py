@@ -130,7 +130,7 @@ class PostgresTarget:
         if not exists:
             raise MirrorHistoryError(
                 f"table {self.name!r} in {self.title} is gone, though {MARKS} says that it shows "
-                f"epoch {mark.epoch}. To mirror anew: DELETE FROM {MARKS} WHERE name = "
+                f"epoch {mark.epoch}. To mirror again: DELETE FROM {MARKS} WHERE name = "
                 f"'{self.name}'."
             )
         return mark

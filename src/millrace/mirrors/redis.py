@@ -79,7 +79,7 @@ class RedisTarget:
                 f"{self.rows_key!r} in {self.title} has {length} rows, and epoch {mark.epoch} was "
                 f"mirrored with {int(rows or 0)}: rows were changed by hand or evicted. Use a "
                 "Redis that evicts nothing (maxmemory-policy noeviction), and delete "
-                f"{self.mark_key!r} and {self.rows_key!r} to mirror anew."
+                f"{self.mark_key!r} and {self.rows_key!r} to mirror again."
             )
         return mark
 

@@ -109,12 +109,12 @@ class RocksDbTarget:
         except MalformedError as error:
             raise MirrorHistoryError(
                 f"{self.title} has a mark that no mirror wrote: {error}. Remove the folder, and "
-                "mirror anew."
+                "mirror again."
             ) from error
         if rows not in self._families:
             raise MirrorHistoryError(
                 f"{self.title} lacks the rows that its mark names, {rows!r}. Remove the folder, "
-                "and mirror anew."
+                "and mirror again."
             )
         return rows, Mark.from_json(mark, self.title)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millrace import clock, hooks
+from millrace import hooks
 from millrace.errors import SinkError
 from millrace.spark.sinks.contract import first_line
 from millrace.spark.sinks.marked import (
@@ -24,6 +24,7 @@ from millrace.spark.sinks.marked import (
     check_upsert,
     differences,
     require,
+    retried,
 )
 from millrace.spark.sinks.rows import Rows
 
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 OWNER = "millrace-query"
-
-ATTEMPTS = 5
-"""How often a commit is tried while others change the table."""
-PAUSE_SECONDS = 0.2
 
 
 class Delta(MarkedSink):
@@ -129,20 +126,14 @@ class Delta(MarkedSink):
     def _commit(self, rows: Rows, batch_id: int, last: int | None) -> bool:
         from deltalake.exceptions import CommitFailedError
 
-        for attempt in range(1, ATTEMPTS + 1):
+        def attempt() -> bool:
             table = self._load()
             if self._last_of(table) != last:
                 return False
-            try:
-                self._change(table, rows, batch_id)
-            except CommitFailedError:
-                # Another commit came first. Of this query, the next look shows it.
-                if attempt == ATTEMPTS:
-                    raise
-                clock.sleep(PAUSE_SECONDS * attempt)
-            else:
-                return True
-        return False
+            self._change(table, rows, batch_id)
+            return True
+
+        return retried(attempt, CommitFailedError)
 
     def _change(self, table: DeltaTable, rows: Rows, batch_id: int) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake

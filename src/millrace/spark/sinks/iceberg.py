@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millrace import clock, hooks
+from millrace import hooks
 from millrace.errors import SinkError
 from millrace.spark.sinks.contract import first_line
-from millrace.spark.sinks.marked import MarkedSink, differences, require
+from millrace.spark.sinks.marked import MarkedSink, differences, require, retried
 from millrace.spark.sinks.rows import Rows
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 OWNER = "millrace-query"
 BATCH = "millrace-batch-id"
 RETRIES = "commit.retry.num-retries"
-
-ATTEMPTS = 5
-"""How often a commit is tried while others change the table."""
-PAUSE_SECONDS = 0.2
 
 
 class Iceberg(MarkedSink):
@@ -130,21 +126,16 @@ class Iceberg(MarkedSink):
     def _commit(self, rows: Rows, batch_id: int, last: int | None) -> bool:
         from pyiceberg.exceptions import CommitFailedException
 
-        for attempt in range(1, ATTEMPTS + 1):
+        def attempt() -> bool:
             table = self._load()
             if self._last_of(table) != last:
                 return False
             # PyIceberg itself would try again on top of whatever came first, maybe this batch.
             table.metadata.properties[RETRIES] = "0"
-            try:
-                self._append(table, rows, batch_id)
-            except CommitFailedException:
-                if attempt == ATTEMPTS:
-                    raise
-                clock.sleep(PAUSE_SECONDS * attempt)
-            else:
-                return True
-        return False
+            self._append(table, rows, batch_id)
+            return True
+
+        return retried(attempt, CommitFailedException)
 
     def _append(self, table: Table, rows: Rows, batch_id: int) -> None:
         schema = _as_iceberg(rows.schema)

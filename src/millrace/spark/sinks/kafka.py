@@ -48,7 +48,7 @@ DEFAULTS = {
     "linger.ms": "5",
 }
 DEFAULT_WRITERS = 8
-"""At most so many unless asked for: each costs a commit in every batch."""
+"""The most unless asked for: each costs a commit in every batch."""
 MOST_WRITERS = 256
 LONGEST_TOPIC = 249
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -24,11 +24,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from millrace import hooks
+from millrace import clock, hooks
 from millrace.errors import MissingPackageError, SinkError
 from millrace.spark.sinks.contract import Sink, first_line, run
 from millrace.spark.sinks.rows import Rows, arrow_rows
 from millrace.types import arrow_schema
+
+ATTEMPTS = 5
+"""How often a commit is tried while others change the table."""
+PAUSE_SECONDS = 0.2
 
 _PASSWORD = re.compile(r"password\s*=\s*('(?:[^'\\]|\\.)*'|[^\s&]+)")
 
@@ -152,6 +156,19 @@ class MarkedSink(Sink):
     @abstractmethod
     def _commit(self, rows: Rows, batch_id: int, last: int | None) -> bool:
         """Write rows and marker at once; False, with nothing written, if it is not at `last`."""
+
+
+def retried(attempt: Callable[[], bool], conflict: type[Exception]) -> bool:
+    """What an attempt returns; one that another commit came before is tried again.
+
+    If that commit was of this query, the next attempt sees its marker.
+    """
+    for number in range(1, ATTEMPTS):
+        try:
+            return attempt()
+        except conflict:
+            clock.sleep(PAUSE_SECONDS * number)
+    return attempt()
 
 
 def require(kind: str, package: str) -> None:

@@ -27,7 +27,7 @@ BATCH_ROWS = 10_000
 """Rows per record batch."""
 
 FEW = 4
-"""Up to so many record batches are fetched by one Spark job."""
+"""Up to this number, record batches are fetched by one Spark job."""
 
 
 class Rows(Protocol):
