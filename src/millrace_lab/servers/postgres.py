@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.servers.places import free_port, missing
-from tests.servers.running import running
+from millrace_lab.servers.places import ServerMissingError, free_port
+from millrace_lab.servers.running import running
 
 USER, PASSWORD = "tests", "not-a-secret"
 
@@ -20,7 +20,7 @@ USER, PASSWORD = "tests", "not-a-secret"
 def _programs() -> Path:
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     if not found:
-        missing("PostgreSQL is not installed: run make servers")
+        raise ServerMissingError("PostgreSQL is not installed: run make servers")
     return found[-1].parent
 
 

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.servers.places import free_port, is_open, missing
-from tests.servers.running import running
+from millrace_lab.servers.places import ServerMissingError, free_port, is_open
+from millrace_lab.servers.running import running
 
 PASSWORD = "not-a-secret"
+
+
+def is_installed() -> bool:
+    return shutil.which("redis-server") is not None
 
 
 @contextmanager
@@ -18,7 +22,7 @@ def redis(folder: Path) -> Iterator[str]:
     """The URL of a server that runs meanwhile."""
     program = shutil.which("redis-server")
     if program is None:
-        missing("Redis is not installed: run make servers")
+        raise ServerMissingError("Redis is not installed: run make servers")
     port = free_port()
     command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
     command += ["--save", "", "--appendonly", "no", "--requirepass", PASSWORD]

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.servers.places import free_port, is_open, server
-from tests.servers.proxy import S3
-from tests.servers.running import running
+from millrace_lab.servers.places import FOLDER, free_port, installed, is_open
+from millrace_lab.servers.running import running
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "millrace-tests", "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
-ENVIRONMENT = {**CREDENTIALS, "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": S3.endpoint}
-"""What a process needs to reach the server behind the proxy."""
+
+
+def environment(endpoint: str) -> dict[str, str]:
+    """What a process needs to reach the server at an endpoint."""
+    return {**CREDENTIALS, "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": endpoint}
 
 
 @contextmanager
@@ -25,10 +27,15 @@ def moto(folder: Path) -> Iterator[int]:
         yield port
 
 
+def has_minio() -> bool:
+    """Whether MinIO is installed."""
+    return (FOLDER / "minio").exists()
+
+
 @contextmanager
 def minio(folder: Path) -> Iterator[int]:
     """The port of a MinIO server that runs meanwhile, on a folder."""
-    program = server("minio")
+    program = installed("minio")
     port = free_port()
     command = [str(program), "server", str(folder / "data"), "--quiet"]
     command += ["--address", f"127.0.0.1:{port}", "--console-address", "127.0.0.1:0"]
@@ -41,9 +48,15 @@ def minio(folder: Path) -> Iterator[int]:
         yield port
 
 
-def make_bucket(name: str) -> None:
-    """A bucket on the server behind the proxy."""
-    import boto3
+def make_bucket(endpoint: str, name: str) -> None:
+    """A new bucket on the server at an endpoint."""
+    import boto3  # type: ignore[import-untyped]
 
-    client = boto3.client("s3", endpoint_url=S3.endpoint, region_name="us-east-1")
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+    )
     client.create_bucket(Bucket=name)

@@ -8,26 +8,24 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import confluent_kafka.admin
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
-from tests.servers.places import free_port, is_open, server
-from tests.servers.running import running
-from tests.waiting import until
+
+from millrace import clock
+from millrace_lab.servers.places import free_port, installed, is_open
+from millrace_lab.servers.running import ServerFailedError, running
+
+_admin: Any = confluent_kafka.admin
+"""Its parts are not among what the package declares."""
 
 JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def connector() -> Path:
     """The folder with the jars of Spark's connector."""
-    return server("kafka/complete").parent / "connector"
+    return installed("kafka/complete").parent / "connector"
 
 
 def _settings(folder: Path, port: int, controller: int) -> str:
@@ -55,7 +53,7 @@ def _settings(folder: Path, port: int, controller: int) -> str:
 @contextmanager
 def kafka(folder: Path) -> Iterator[str]:
     """The address of a broker that runs meanwhile."""
-    jars = server("kafka/complete").parent / "broker"
+    jars = installed("kafka/complete").parent / "broker"
     port, controller = free_port(), free_port()
     settings = folder / "server.properties"
     settings.write_text(_settings(folder, port, controller))
@@ -76,28 +74,31 @@ def kafka(folder: Path) -> Iterator[str]:
 
 
 def create_topic(servers: str, name: str, partitions: int = 2, **config: str) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = _admin.AdminClient({"bootstrap.servers": servers})
     settings = {key.replace("_", "."): value for key, value in config.items()}
-    for done in admin.create_topics([NewTopic(name, partitions, 1, config=settings)]).values():
+    for done in admin.create_topics(
+        [_admin.NewTopic(name, partitions, 1, config=settings)]
+    ).values():
         done.result()
 
 
 def delete_topic(servers: str, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = _admin.AdminClient({"bootstrap.servers": servers})
     for done in admin.delete_topics([name], operation_timeout=60).values():
         done.result()
     # It leaves the list after it has left the cluster's metadata.
-    until(lambda: name not in topics(servers), f"{name} deleted")
+    while name in topics(servers):
+        clock.sleep(0.05)
 
 
 def topics(servers: str) -> set[str]:
-    return set(AdminClient({"bootstrap.servers": servers}).list_topics(timeout=60).topics)
+    return set(_admin.AdminClient({"bootstrap.servers": servers}).list_topics(timeout=60).topics)
 
 
 def alter_topic(servers: str, name: str, key: str, value: str) -> None:
-    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": servers})
+    entry = _admin.ConfigEntry(key, value, incremental_operation=_admin.AlterConfigOpType.SET)
+    resource = _admin.ConfigResource(_admin.ResourceType.TOPIC, name, incremental_configs=[entry])
+    admin = _admin.AdminClient({"bootstrap.servers": servers})
     for done in admin.incremental_alter_configs([resource]).values():
         done.result()
 
@@ -107,7 +108,8 @@ def produce(servers: str, topic: str, rows: Iterable[tuple[str, str]]) -> None:
     producer = Producer({"bootstrap.servers": servers})
     for key, value in rows:
         producer.produce(topic, key=key.encode(), value=value.encode())
-    assert producer.flush(60) == 0
+    if left := producer.flush(60):
+        raise ServerFailedError(f"Kafka has not taken {left} records within a minute")
 
 
 def committed(servers: str, topic: str) -> list[Message]:
@@ -136,9 +138,11 @@ def committed(servers: str, topic: str) -> list[Message]:
 def _next(consumer: Consumer) -> Message | None:
     """The next record; None at the end of the partition."""
     found: list[Message] = []
-    until(lambda: found.extend(consumer.consume(1, 0.2)) or found, "a record, or the end")
+    while not found:
+        found = consumer.consume(1, 0.2)
     error = found[0].error()
     if error is None:
         return found[0]
-    assert error.code() == KafkaError._PARTITION_EOF, error
+    if error.code() != KafkaError._PARTITION_EOF:
+        raise ServerFailedError(f"Kafka: {error}")
     return None

@@ -5,26 +5,20 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import NoReturn
-
-import pytest
 
 FOLDER = Path(os.environ.get("MILLRACE_SERVERS") or Path.home() / ".cache/millrace/servers")
 """Where `make servers` installs what pip does not."""
 
 
-def missing(reason: str) -> NoReturn:
-    """Skip the test; where nothing may be missing, as in continuous integration, it fails."""
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
+class ServerMissingError(Exception):
+    """A server is not installed on this machine."""
 
 
-def server(name: str) -> Path:
-    """The installed program or folder of a server; without it the test is skipped."""
+def installed(name: str) -> Path:
+    """The installed program or folder of a server."""
     found = FOLDER / name
     if not found.exists():
-        missing(f"no {found}: run make servers")
+        raise ServerMissingError(f"no {found}: run make servers")
     return found
 
 

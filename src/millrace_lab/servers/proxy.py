@@ -95,7 +95,3 @@ def _close(each: socket.socket) -> None:
     with contextlib.suppress(OSError):
         each.shutdown(socket.SHUT_RDWR)
     each.close()
-
-
-S3 = Proxy()
-"""Where every S3 location of a test is."""

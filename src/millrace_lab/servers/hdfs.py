@@ -8,18 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
-from tests.servers.places import free_port, server
-from tests.servers.running import running
 
 from millrace.errors import MillraceError
 from millrace.log.store.retries import Retries
 from millrace.log.store.webhdfs import WebHdfsStore
+from millrace_lab.servers.places import free_port, installed
+from millrace_lab.servers.running import running
 
 
 @contextmanager
 def hdfs(folder: Path) -> Iterator[str]:
     """The URL of a folder of HDFS that is there meanwhile."""
-    jars = server("hdfs/complete").parent
+    jars = installed("hdfs/complete").parent
     port = free_port()
     java = os.path.join(os.environ.get("JAVA_HOME", "/usr"), "bin", "java")
     classes = f"{jars}/*:{Path(pyspark.__file__).parent}/jars/*"

@@ -9,8 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-from tests.waiting import until
+from millrace import clock
+
+DEADLINE = 600.0
+"""Seconds, for hangs only: a busy machine may take minutes to start a JVM."""
+
+
+class ServerFailedError(Exception):
+    """A server that is installed did not start, or did not answer."""
 
 
 @contextmanager
@@ -20,7 +26,7 @@ def running(
     is_ready: Callable[[], bool],
     settings: Mapping[str, str] | None = None,
     stop: signal.Signals = signal.SIGTERM,
-) -> Iterator[None]:
+) -> Iterator[subprocess.Popen[bytes]]:
     """While this is open, the server runs and answers."""
     with open(log, "wb") as output:
         process = subprocess.Popen(
@@ -32,10 +38,23 @@ def running(
             cwd=log.parent,
         )
     try:
-        until(lambda: is_ready() or process.poll() is not None, f"{command[0]} ready")
-        if process.poll() is not None:
-            pytest.fail(f"{command[0]} ended: {log.read_text(errors='replace')[-2000:]}")
-        yield
+        _await(process, is_ready, log)
+        yield process
     finally:
         process.send_signal(stop)
         process.wait()
+
+
+def _await(process: subprocess.Popen[bytes], is_ready: Callable[[], bool], log: Path) -> None:
+    end = clock.stopwatch() + DEADLINE
+    while process.poll() is None:
+        if is_ready():
+            return
+        if clock.stopwatch() > end:
+            raise ServerFailedError(f"{process.args!r} does not answer: {_tail(log)}")
+        clock.sleep(0.05)
+    raise ServerFailedError(f"{process.args!r} ended: {_tail(log)}")
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:]
