@@ -1,0 +1,1 @@
+"""Structured Streaming programs as they are: their plans, writers and queries on Millrace."""

@@ -1,0 +1,184 @@
+"""Unchanged programs: the same rows in the same batches on both engines; and a query's face."""
+
+from __future__ import annotations
+
+import logging
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.listener import StateOperatorProgress, StreamingQueryProgress
+from tests.conftest import ROOT
+from tests.spark.unchanged import cases
+from tests.spark.unchanged.engines import (
+    Case,
+    on_millrace,
+    on_spark,
+    outcome,
+    program_of,
+    read,
+    write_batches,
+)
+from tests.stress import few
+
+import millrace as mr
+from millrace.errors import (
+    ForeignCheckpointError,
+    NotStreamingError,
+    SessionError,
+    UnsupportedPlanError,
+)
+
+EVERY_RUN = ("ordered, complete", "tumbling", "sessions", "two columns", "inner")
+"""The cases of `make test`; `make stress` runs all."""
+
+
+@pytest.fixture(scope="module")
+def streams(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, DataFrame]]:
+    folder = tmp_path_factory.mktemp("unchanged")
+    write_batches(folder / "visits", cases.VISIT_BATCHES)
+    write_batches(folder / "clicks", cases.CLICK_BATCHES)
+    visits = read(spark, folder / "visits", cases.VISITS)
+    clicks = read(spark, folder / "clicks", cases.CLICKS)
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    yield {
+        "raw": visits,
+        "v": visits.withWatermark("at", "10 minutes"),
+        "clicks": clicks,
+        "c": clicks.withWatermark("shown", "5 minutes"),
+        "static": spark.createDataFrame(
+            [("/", "home"), ("/buy", "shop")], "page string, title string"
+        ),
+    }
+    spark.conf.set("spark.sql.session.timeZone", str(zone))
+
+
+ALL = {case.name: case for case in cases.cases()}
+
+
+@pytest.mark.parametrize("name", few(ALL, *EVERY_RUN))
+def test_both_engines_write_the_same_rows_in_the_same_batches(
+    name: str, spark: SparkSession, streams: dict[str, DataFrame], tmp_path: Path
+) -> None:
+    case: Case = ALL[name]
+    df = program_of(spark, case, streams)
+    expected = outcome(df, case.mode, tmp_path / "spark", on_spark)
+    assert isinstance(expected, dict)
+    assert any(expected.values()), "a case that emits nothing shows nothing"
+    assert outcome(df, case.mode, tmp_path / "millrace", on_millrace) == expected
+
+
+def test_the_query_has_the_face_of_sparks(
+    spark: SparkSession, streams: dict[str, DataFrame], tmp_path: Path
+) -> None:
+    counted = streams["v"].groupBy(F.window("at", "5 minutes"), "page").count()
+    with mr.enable(spark):
+        query: Any = (
+            counted.writeStream.queryName("faces")
+            .outputMode("update")
+            .format("memory")
+            .option("checkpointLocation", str(tmp_path / "location"))
+            .start()
+        )
+    try:
+        query.processAllAvailable()
+        assert isinstance(query, mr.Query)
+        assert (query.name, query.isActive) == ("faces", True)
+        assert query.id in [each.id for each in spark.streams.active]
+        assert spark.streams.get(query.id).runId == query.runId
+        assert query.status["isTriggerActive"] in (True, False)
+        last = query.lastProgress
+        assert isinstance(last, StreamingQueryProgress)
+        (operator,) = last.stateOperators
+        assert isinstance(operator, StateOperatorProgress)
+        assert operator.operatorName == "window-1"
+        assert len(last.sources) == 1
+        late = sum(p.stateOperators[0].numRowsDroppedByWatermark for p in query.recentProgress)
+        assert late == 2
+        state = query.sql('select sum(count) as n from "window-1"').to_pylist()
+        assert state == [{"n": operator.numRowsTotal}]
+        assert query.exception() is None
+        assert query.awaitTermination(0.01) is False
+        query.rescale(3).wait()
+    finally:
+        query.stop()
+    assert not query.isActive
+    assert query.awaitTermination() is None
+    shown = spark.table("faces").groupBy("page").agg(F.max("count").alias("n"))
+    assert {row.page: row.n for row in shown.collect()}["/"] == 2
+
+
+def test_what_has_no_operator_runs_on_sparks_engine(
+    spark: SparkSession,
+    streams: dict[str, DataFrame],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    median = streams["v"].groupBy("page").agg(F.percentile_approx("ms", 0.5).alias("m"))
+
+    def start(strict: bool, place: str) -> Any:
+        with mr.enable(spark, strict=strict):
+            writer = median.writeStream.outputMode("update").format("noop")
+            return writer.trigger(availableNow=True).start(checkpointLocation=str(tmp_path / place))
+
+    with caplog.at_level(logging.WARNING, "millrace"):
+        query = start(False, "checkpoint")
+    query.awaitTermination()
+    assert not isinstance(query, mr.Query)
+    (line,) = [r.getMessage() for r in caplog.records if "own engine" in r.getMessage()]
+    assert "percentile_approx" in line
+    assert "\n" not in line
+    with pytest.raises(UnsupportedPlanError, match="percentile_approx"):
+        start(True, "other")
+    assert not (tmp_path / "other").exists()
+    mr.explain(median)
+    assert "no operator" in capsys.readouterr().out
+    counted = streams["v"].groupBy("page").count()
+    with pytest.raises(ForeignCheckpointError, match="checkpoint"):
+        mr.write_stream(counted).outputMode("update").format("noop").start(
+            checkpointLocation=str(tmp_path / "checkpoint")
+        )
+
+
+def test_bad_input(spark: SparkSession, streams: dict[str, DataFrame], tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="Spark Connect"):
+        mr.enable(object())  # type: ignore[arg-type]
+    with pytest.raises(NotStreamingError):
+        mr.write_stream(spark.range(3))
+    with pytest.raises(NotStreamingError):
+        mr.explain(spark.range(3))
+    counted = streams["v"].groupBy("page").count()
+    location = str(tmp_path / "location")
+    with pytest.raises(AnalysisException, match="watermark"):
+        mr.write_stream(counted).format("noop").start(checkpointLocation=location)
+    with pytest.raises(UnsupportedPlanError, match="no state"):
+        mr.write_stream(streams["v"]).format("noop").start(checkpointLocation=location)
+    assert not Path(location).exists()
+
+
+@pytest.mark.stress
+def test_examples_write_the_same_with_and_without_the_line(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    programs = runpy.run_path(str(ROOT / "examples" / "unchanged" / "programs.py"))
+    provider = "spark.sql.streaming.stateStore.providerClass"
+    before = spark.conf.get(provider)
+    spark.conf.set(
+        provider, "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    )
+    try:
+        expected = programs["run"](spark, tmp_path / "spark")
+        with mr.enable(spark, strict=True):
+            assert programs["run"](spark, tmp_path / "millrace") == expected
+    finally:
+        spark.conf.set(provider, str(before))
+    assert all(expected.values())
