@@ -1,0 +1,105 @@
+"""What cannot run in real time: found in the graph, in the number of slots, or said by Spark."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.spark.test_graph import operator, pipeline, source, transform, union
+
+from millrace.errors import EpochFailedError, RealTimeError, ShardLostError
+from millrace.ids import OperatorName
+from millrace.keygroups import Assignment
+from millrace.spark.pipeline import Path, Pipeline
+from millrace.spark.realtime.checks import check_pipeline, check_slots, explained
+from millrace.spark.sinks import Files, Kafka, Noop, Sink
+from millrace.spark.steps import Point
+
+KAFKA = {"topic": "t", "servers": "localhost:9092"}
+
+
+def of(*ends: Point, sink: Sink | None = None) -> Pipeline:
+    drawn = pipeline(*ends)
+    drawn.paths = tuple(Path(p.point, p.schema, sink or Noop()) for p in drawn.paths)
+    return drawn
+
+
+def test_a_chain_of_operators_can_run() -> None:
+    chain = operator("second", transform(operator("first", transform(source()))))
+    check_pipeline(of(chain), is_new=True)
+    check_pipeline(of(operator("join", source(), source())), is_new=True)
+    check_pipeline(of(operator("one", union(source(), source()))), is_new=True)
+
+
+def test_what_is_no_chain_is_refused() -> None:
+    first = operator("first", source())
+    with pytest.raises(RealTimeError, match="2 sinks"):
+        check_pipeline(of(first, operator("second", source())), is_new=True)
+    twice = operator("joined", operator("a", first), operator("b", first))
+    with pytest.raises(RealTimeError, match="output of operator 'first' is read twice"):
+        check_pipeline(of(twice), is_new=True)
+    united = union(operator("a", source()), operator("b", source()))
+    with pytest.raises(RealTimeError, match="Unite the streams before"):
+        check_pipeline(of(united), is_new=True)
+
+
+def test_sinks_that_write_whole_batches_are_refused() -> None:
+    end = operator("one", source())
+    with pytest.raises(RealTimeError, match="writes whole batches"):
+        check_pipeline(of(end, sink=Files("parquet", "/out", {})), is_new=True)
+    with pytest.raises(RealTimeError, match="exactly_once=False"):
+        check_pipeline(of(end, sink=Kafka(dict(KAFKA))), is_new=True)
+    check_pipeline(of(end, sink=Kafka({**KAFKA, "exactly_once": False})), is_new=True)
+
+
+def test_slots_are_counted_for_all_tasks_at_once() -> None:
+    shards = {OperatorName(name): Assignment.even(8, n) for name, n in (("a", 2), ("b", 3))}
+    check_slots(9, [3, 1], shards)
+    with pytest.raises(RealTimeError, match=r"needs 9 slots, and the session has 8.*4 for the"):
+        check_slots(8, [3, 1], shards)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "match"),
+    [
+        (
+            "Job aborted: millrace.realtime: shard 1 of operator 'a' lost its Python process 7 "
+            "/millrace.realtime at io.millrace",
+            ShardLostError,
+            r"^shard 1 of operator 'a' lost its Python process 7\.$",
+        ),
+        (
+            "[CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT] Cannot run the pipelined stage group: it "
+            "needs 5 concurrent task slots to run all its stages together, but only 2 are "
+            "currently free.",
+            RealTimeError,
+            "needs 5 slots that are free at once, and only 2 are",
+        ),
+        (
+            "[STREAMING_REAL_TIME_MODE.INPUT_STREAM_NOT_SUPPORTED] Streaming real-time mode has "
+            "the following limitation: The input stream org.apache.spark.sql.Rate$Stream is not "
+            "supported in Real-time Mode. SQLSTATE: 0A000",
+            RealTimeError,
+            r"the source Rate\$Stream cannot be read in real time",
+        ),
+        (
+            "[STREAMING_REAL_TIME_MODE.OPERATOR_OR_SINK_NOT_IN_ALLOWLIST] Streaming real-time "
+            "mode has the following limitation: The operator(s): org.apache.PythonExec is not in "
+            "the operator allowlist for Real-Time Mode.\nmore",
+            RealTimeError,
+            "a transform has a step.*PythonExec",
+        ),
+        (
+            "[STREAMING_REAL_TIME_MODE.IDENTICAL_SOURCES_IN_UNION_NOT_SUPPORTED] ...",
+            RealTimeError,
+            "one source is read twice",
+        ),
+    ],
+)
+def test_what_spark_says_is_said_again(text: str, kind: type[Exception], match: str) -> None:
+    said = RuntimeError(text)
+    with pytest.raises(kind, match=match) as raised:
+        raise explained(said) or said
+    assert raised.value.__cause__ is said
+
+
+def test_other_errors_are_left_alone() -> None:
+    assert explained(EpochFailedError("the disk is full")) is None
