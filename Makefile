@@ -10,6 +10,7 @@ SOAK_ARGS ?= --minutes 5
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 WORKERS ?= 2
+STRESS_SHARE ?= 0.4
 SERVERS ?= $(HOME)/.cache/millrace/servers
 PEERS := $(patsubst src/millrace_lab/environments/%.txt,%,$(wildcard src/millrace_lab/environments/*.txt))
 
@@ -47,7 +48,9 @@ servers: $(STAMP) ## install the servers that `make stress` talks to, outside of
 	@scripts/servers/minio $(SERVERS)
 	@scripts/servers/postgres
 	@scripts/servers/redis
+	@scripts/servers/prometheus
 	@scripts/servers/hdfs $(SERVERS) $$(basename $(VENV)/lib/python*/site-packages/pyspark/jars/hadoop-client-api-*.jar .jar | sed 's/.*-//')
+	@scripts/servers/kubernetes $(SERVERS)
 	@scripts/servers/kafka $(SERVERS) $$($(BIN)/python -c 'from millrace.spark.kafka import coordinates; print(*coordinates())')
 
 demo: java $(STAMP) ## run the demonstration
@@ -57,8 +60,8 @@ test: java chromium $(STAMP) ## lint, then run the tests
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint $(ARCHIVE)
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) $(PYTEST_ARGS)
 
-stress: java chromium servers $(ARCHIVE) ## run the long matrices that `make test` leaves out
-	@MILLRACE_SERVERS=$(SERVERS) HYPOTHESIS_PROFILE=stress $(BIN)/python -m pytest --numprocesses $(WORKERS) -m "stress or property" $(PYTEST_ARGS)
+stress: java chromium servers $(ARCHIVE) ## run a share of the long matrices that `make test` leaves out; all with STRESS_SHARE=1
+	@MILLRACE_SERVERS=$(SERVERS) MILLRACE_STRESS_SHARE=$(STRESS_SHARE) HYPOTHESIS_PROFILE=stress $(BIN)/python -m pytest --numprocesses $(WORKERS) -m "stress or property" $(PYTEST_ARGS)
 
 $(ARCHIVE): $(STAMP) tests/class_archive.py
 	@echo "making $@, with which Java starts in half the time"

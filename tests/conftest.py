@@ -8,7 +8,8 @@ import shutil
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,13 @@ def _java_options() -> str:
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from tests.servers import proxy, s3  # noqa: E402
+from tests import stress  # noqa: E402
+
+from millrace_lab.servers import ServerMissingError, s3  # noqa: E402
+from millrace_lab.servers.proxy import Proxy  # noqa: E402
+
+# Its port must be known before Spark starts; behind it stands whichever server a test asks for.
+S3 = Proxy()
 
 # Copies of remote segments are shared by location, and many tests call theirs the same.
 os.environ["MILLRACE_CACHE_DIR"] = tempfile.mkdtemp(prefix="millrace-tests-")
@@ -46,7 +53,7 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("JAVA_TOOL_OPTIONS", _java_options())
 # Spark's Python workers have the environment that Spark started in.
-os.environ.update(s3.ENVIRONMENT)
+os.environ.update(s3.environment(S3.endpoint))
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
 )
@@ -60,22 +67,57 @@ settings.register_profile(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("stress", settings.get_profile("default"), max_examples=60)
+settings.register_profile("stress", settings.get_profile("default"), max_examples=48)
 settings.register_profile(
     "thorough", settings.get_profile("default"), derandomize=False, max_examples=2000
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# To compile Java for a query of a few rows takes longer than to interpret it. Programs that tests
+# start in processes of their own have Spark's defaults, as have tests that use `generated_code`.
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if not item.path.is_relative_to(TESTS):
             continue
         kind = item.path.relative_to(TESTS).parts[0]
         if kind in KINDS:
             item.add_marker(kind)
+    if stress.SHARE in os.environ:
+        unwanted = stress.left_out(items, float(os.environ[stress.SHARE]))
+        config.hook.pytest_deselected(items=list(unwanted))
+        items[:] = [item for item in items if item not in unwanted]
     # The longest first, so that nobody waits for them in the end.
     items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+
+
+@contextmanager
+def _skipping() -> Iterator[None]:
+    """A test whose server is not installed is skipped; where nothing may be missing, it fails."""
+    try:
+        yield
+    except ServerMissingError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    with _skipping():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    with _skipping():
+        return (yield)
 
 
 @pytest.fixture(scope="session")
@@ -90,12 +132,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         master="local[2]",
         config={
             **local_settings("1g", scratch),
+            **INTERPRETED,
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
         },
     )
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def generated_code(spark: SparkSession) -> Iterator[None]:
+    """Let Spark compile queries, as it does by default."""
+    spark.conf.set("spark.sql.codegen.wholeStage", "true")
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    yield
+    for key, value in INTERPRETED.items():
+        spark.conf.set(key, value)
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +165,7 @@ def minio_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 @pytest.fixture(scope="session")
 def hdfs_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    from tests.servers.hdfs import hdfs
+    from millrace_lab.servers.hdfs import hdfs
 
     with hdfs(tmp_path_factory.mktemp("hdfs")) as url:
         yield url
@@ -120,7 +173,7 @@ def hdfs_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
-    from tests.servers.postgres import postgres
+    from millrace_lab.servers.postgres import postgres
 
     with postgres() as url:
         yield url
@@ -129,14 +182,14 @@ def postgres_server() -> Iterator[str]:
 @pytest.fixture
 def database(postgres_server: str) -> str:
     """The URL of a new database."""
-    from tests.servers.postgres import new_database
+    from millrace_lab.servers.postgres import new_database
 
     return new_database(postgres_server, f"tests_{uuid.uuid4().hex[:12]}")
 
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    from tests.servers.redis import redis
+    from millrace_lab.servers.redis import redis
 
     with redis(tmp_path_factory.mktemp("redis")) as url:
         yield url
@@ -159,9 +212,8 @@ def hdfs_folder(hdfs_root: str) -> str:
 @pytest.fixture(scope="session")
 def broker(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of Kafka, which the session can read and write from now on."""
-    from tests.servers import kafka
-
     from millrace.spark.kafka import add_connector
+    from millrace_lab.servers import kafka
 
     add_connector(spark, kafka.connector())
     with kafka.kafka(tmp_path_factory.mktemp("kafka")) as servers:
@@ -169,27 +221,27 @@ def broker(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture
-def network() -> Iterator[proxy.Proxy]:
+def network() -> Iterator[Proxy]:
     """The way to S3, which a test may disturb."""
-    proxy.S3.reset()
-    yield proxy.S3
-    proxy.S3.reset()
+    S3.reset()
+    yield S3
+    S3.reset()
 
 
 @pytest.fixture
-def moto_bucket(moto_port: int, network: proxy.Proxy) -> str:
+def moto_bucket(moto_port: int, network: Proxy) -> str:
     """A new bucket on moto's server."""
     return _bucket(network, moto_port)
 
 
 @pytest.fixture
-def minio_bucket(minio_port: int, network: proxy.Proxy) -> str:
+def minio_bucket(minio_port: int, network: Proxy) -> str:
     """A new bucket on MinIO."""
     return _bucket(network, minio_port)
 
 
-def _bucket(network: proxy.Proxy, port: int) -> str:
+def _bucket(network: Proxy, port: int) -> str:
     network.target = ("127.0.0.1", port)
     name = f"tests-{uuid.uuid4().hex[:12]}"
-    s3.make_bucket(name)
+    s3.make_bucket(network.endpoint, name)
     return f"s3://{name}"

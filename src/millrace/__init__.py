@@ -12,10 +12,14 @@ from millrace._version import __version__
 
 if TYPE_CHECKING:
     from millrace import testing
+    from millrace.api.autoscaling import autoscale
+    from millrace.api.match_recognize import match_recognize
+    from millrace.api.patterns import MatchedRows, matched, previous
     from millrace.api.query import Query
     from millrace.api.spark_processors import transform_with_state, transform_with_state_in_pandas
     from millrace.api.stream import KeyedStream, Stream, stream
     from millrace.api.timed import SessionStream, WindowedStream
+    from millrace.api.unchanged.programs import enable, explain, write_stream
     from millrace.api.writer import StreamWriter
     from millrace.errors import MillraceError
     from millrace.interchange.spark_checkpoint import import_spark
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
         top,
         variance,
     )
+    from millrace.operators.pattern.builder import Pattern, one_of, pattern
     from millrace.operators.process.context import Context, Rows, Timer
     from millrace.operators.process.declarations import (
         Aggregating,
@@ -77,10 +82,14 @@ if TYPE_CHECKING:
     from millrace.spark.session import session
 else:
     _MODULES = {
+        "api.autoscaling": "autoscale",
+        "api.match_recognize": "match_recognize",
+        "api.patterns": "MatchedRows matched previous",
         "api.query": "Query",
         "api.spark_processors": "transform_with_state transform_with_state_in_pandas",
         "api.stream": "KeyedStream Stream stream",
         "api.timed": "SessionStream WindowedStream",
+        "api.unchanged.programs": "enable explain write_stream",
         "api.writer": "StreamWriter",
         "errors": "MillraceError",
         "interchange.transfer": "export import_state",
@@ -92,6 +101,7 @@ else:
             "heavy_hitters kurtosis last max max_by mean min min_by mode quantile skewness "
             "stddev sum top variance"
         ),
+        "operators.pattern.builder": "Pattern one_of pattern",
         "operators.process.context": "Context Rows Timer",
         "operators.process.declarations": (
             "Aggregating EventTimeTimer List Map Pickled ProcessingTimeTimer Reducing Set Value"
@@ -134,8 +144,10 @@ __all__ = [
     "KeyedStream",
     "List",
     "Map",
+    "MatchedRows",
     "MillraceError",
     "Mirror",
+    "Pattern",
     "Pickled",
     "ProcessingTimeTimer",
     "Processor",
@@ -155,6 +167,7 @@ __all__ = [
     "WindowedStream",
     "__version__",
     "approx_distinct",
+    "autoscale",
     "avg",
     "bit_and",
     "bit_or",
@@ -170,6 +183,8 @@ __all__ = [
     "covar_samp",
     "days",
     "distinct_sketch",
+    "enable",
+    "explain",
     "export",
     "first",
     "heavy_hitters",
@@ -178,6 +193,8 @@ __all__ = [
     "import_state",
     "kurtosis",
     "last",
+    "match_recognize",
+    "matched",
     "max",
     "max_by",
     "mean",
@@ -187,7 +204,10 @@ __all__ = [
     "minutes",
     "mirror",
     "mode",
+    "one_of",
     "open",
+    "pattern",
+    "previous",
     "quantile",
     "seconds",
     "session",
@@ -200,6 +220,7 @@ __all__ = [
     "transform_with_state",
     "transform_with_state_in_pandas",
     "variance",
+    "write_stream",
 ]
 
 

@@ -58,12 +58,24 @@ class JoinError(UsageError):
     """A join without an interval, with one that is empty, or of a kind that there is not."""
 
 
+class PatternError(UsageError):
+    """A pattern that can match nothing, or without bound, or that names what it does not have."""
+
+
 class NotStreamingError(UsageError):
     """A batch DataFrame was given where a streaming one is needed."""
 
 
 class SinkError(UsageError):
     """The sink is unknown, is missing an option, or belongs to another query."""
+
+
+class SourceError(UsageError):
+    """A source cannot be reached, refuses the credentials, or is not there."""
+
+
+class RealTimeError(UsageError):
+    """The query cannot run in real time, or not on this cluster."""
 
 
 class SqlError(UsageError):
@@ -254,12 +266,24 @@ class EpochFailedError(MillraceError):
     """An epoch did not complete; nothing of it was committed."""
 
 
+class ShardLostError(EpochFailedError):
+    """The Python process of a real-time shard has ended, or no longer answers."""
+
+
 class AggregateOverflowError(EpochFailedError):
     """A sum left the range of its type while ANSI mode is on."""
 
 
+class PatternLimitError(EpochFailedError):
+    """A key has more partial matches than a shard goes through, or a sum that left its range."""
+
+
 class StoppingError(MillraceError):
     """A batch came while the query was being stopped; it was left for the next start."""
+
+
+class AutoscaleError(UsageError):
+    """Settings of autoscaling that contradict each other, the program, or the query."""
 
 
 class MoveError(MillraceError):
@@ -297,6 +321,14 @@ class CollisionError(EpochFailedError):
 
 class StateAccessError(UsageError):
     """State was used outside `process` and `on_timer`, or is not declared."""
+
+
+class UnsupportedPlanError(UsageError):
+    """A Structured Streaming program has a stateful node without an operator here."""
+
+
+class ForeignCheckpointError(UsageError):
+    """A checkpoint location has a checkpoint of Spark's own engine."""
 
 
 class TimerError(UsageError):

@@ -93,13 +93,14 @@ def finish(sinked: mr.StreamWriter, location: Path, parallelism: int = 2) -> mr.
     return query
 
 
-def session() -> SparkSession:
+def session(slots: int = 2, *, kafka: bool | str = False) -> SparkSession:
     """A small session for a short life."""
     crashes.register_driver()
     return mr.session(
         "millrace-faults",
-        master="local[2]",
+        master=f"local[{slots}]",
         config={**local_settings("512m"), "spark.driver.extraJavaOptions": SHORT_LIFE},
+        kafka=kafka,
     )
 
 

@@ -15,13 +15,13 @@ from confluent_kafka import KafkaException, Producer
 from pyspark.sql import SparkSession
 from tests import processes
 from tests.faults import driver, kafka_driver
-from tests.servers import kafka
 from tests.waiting import DEADLINE
 
 import millrace as mr
 from millrace import hooks
 from millrace.errors import SinkError
 from millrace_lab.faults import crashes
+from millrace_lab.servers import kafka
 
 EPOCHS = 3
 CRASH_EPOCH = 2

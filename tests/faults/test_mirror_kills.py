@@ -83,7 +83,7 @@ def test_a_server_that_goes_away_for_a_while(
 ) -> None:
     from urllib.parse import urlsplit, urlunsplit
 
-    from tests.servers.proxy import Proxy
+    from millrace_lab.servers.proxy import Proxy
 
     counted = Counted(str(tmp_path / "location"))
     rng = random.Random(7)

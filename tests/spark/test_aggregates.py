@@ -19,6 +19,8 @@ from tests.unit.operators.aggregate.folding import same
 import millrace as mr
 from millrace.errors import NotASketchError, UnsupportedTypeError
 
+pytestmark = pytest.mark.usefixtures("generated_code")
+
 SCHEMA = (
     "k int, i int, l bigint, d double, s string, b boolean, m decimal(10,2), t date, "
     "a array<int>, o double, mp map<string,int>"

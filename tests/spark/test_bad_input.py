@@ -160,6 +160,13 @@ def test_wrong_options_are_refused_and_write_nothing(
         ({"retain_epochs": 0}, "a whole number above 0"),
         ({"memory": "much"}, "'2 GiB'"),
         ({"memory": 0}, "above 0"),
+        ({"autoscale": 5}, "give what mr.autoscale returns"),
+        ({"autoscale": mr.autoscale(min=2), "parallelism": 1}, "contradicts autoscale(min=2"),
+        ({"autoscale": mr.autoscale(max=16), "key_groups": 8}, "the location has 8 key groups"),
+        (
+            {"autoscale": mr.autoscale(latency="1 second"), "trigger": "5 seconds"},
+            "latency=1 s with a trigger of 5 s",
+        ),
     ):
         with pytest.raises(errors.UsageError, match=re.escape(words)):
             sinked.start(str(tmp_path / "l"), **options)  # type: ignore[arg-type]

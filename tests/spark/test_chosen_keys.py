@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 from tests.collisions import colliding_members, colliding_strings
 from tests.spark.support import Folder
@@ -16,6 +17,8 @@ from millrace.keygroups import DEFAULT_KEY_GROUPS
 from millrace.keygroups.hashing import fingerprints
 from millrace.keygroups.scheme import CHAINED
 from millrace.log import Journal, open_store
+
+pytestmark = pytest.mark.usefixtures("generated_code")
 
 KEYS = colliding_strings(6)
 (SEED,) = fingerprints([pa.array(["owner"])], CHAINED)[1].tolist()

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.conftest import ROOT
-from tests.servers.kafka import create_topic
 from tests.waiting import DEADLINE
 
 import millrace
 from millrace import errors
+from millrace_lab.servers.kafka import create_topic
 
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -65,8 +65,9 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", h).replace(" ", "-") for h in headings}
 
 
-LONG = ("kafka.md", "moving-state.md", "spark-tables.md")
+LONG = ("kafka.md", "moving-state.md", "spark-tables.md", "state-engines.md")
 KAFKA = "kafka.md"
+REDIS = "state-engines.md"
 
 
 @pytest.mark.parametrize(
@@ -94,6 +95,8 @@ def test_python_runs(
         names["servers"] = request.getfixturevalue("broker")
         for topic in ("visits", "totals"):
             create_topic(names["servers"], topic)
+    if page.name == REDIS:
+        names["redis_url"] = request.getfixturevalue("redis_server")
     try:
         for block in python_blocks(page):
             # Empty lines in front, so that a traceback has the page's line numbers.

@@ -18,6 +18,8 @@ from tests.stress import few
 
 import millrace as mr
 
+pytestmark = pytest.mark.usefixtures("generated_code")
+
 SEEDS = range(4)
 FUNCTIONS: dict[str, Any] = {
     "count": mr.count,
@@ -91,7 +93,7 @@ class Scenario:
         }
 
 
-@pytest.mark.parametrize("seed", few(range(16), 0))
+@pytest.mark.parametrize("seed", few(range(12), 0))
 def test_state_and_outputs_equal_a_spark_batch(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:

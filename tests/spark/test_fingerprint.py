@@ -18,6 +18,8 @@ from millrace.keygroups import groups_of
 from millrace.keygroups.scheme import CHAINED, UNSALTED, Scheme
 from millrace.spark.fingerprint import key_group, quoted, with_fingerprint
 
+pytestmark = pytest.mark.usefixtures("generated_code")
+
 STRINGS: list[Any] = [None, "", "a", "A", "b", "aa", "\x00", "ß", "ss"]
 DOUBLES: list[Any] = [None, 0.0, -0.0, math.nan, -math.nan, 1.0, -1.0, math.inf, 5e-324, -5e-324]
 PAIRS = [(a, b) for a in [None, "", "a"] for b in [None, "", "a"]]

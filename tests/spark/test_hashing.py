@@ -18,6 +18,8 @@ from millrace.keygroups.hashing import fingerprints
 from millrace.keygroups.keys import check_computable
 from millrace.keygroups.scheme import UNSALTED, Scheme
 
+pytestmark = pytest.mark.usefixtures("generated_code")
+
 LONG_TEXTS = [("x" * n,) for n in (*range(60), 63, 64, 65, 126, 127, 128, 300, 1000, 20_000)]
 
 

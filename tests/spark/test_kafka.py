@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from tests.servers import kafka
-from tests.servers.places import free_port
 from tests.spark import support
 
 import millrace as mr
-from millrace.errors import InstallationError, SinkError
+from millrace.errors import InstallationError, SinkError, SourceError
 from millrace.spark import kafka as connector
 from millrace.spark.lag import rows_behind
+from millrace_lab.servers import free_port, kafka
 
 pytestmark = pytest.mark.stress
 
@@ -141,6 +140,39 @@ def test_what_cannot_be_reached_or_made_is_refused(
             stream.to("kafka", **options).start(str(tmp_path / "l"))
     assert "missing" not in kafka.topics(broker)
     assert not [name for name in kafka.topics(broker) if name.startswith(f"{topic}-markers")]
+
+
+def test_sources_that_cannot_be_read_are_refused_at_the_start(
+    spark: SparkSession, broker: str, topic: str, tmp_path: Path
+) -> None:
+    def start(**options: str) -> None:
+        settings = {**QUICK, **{name.replace("_", "."): v for name, v in options.items()}}
+        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker)
+        rows = reader.options(**settings).load()
+        mr.stream(rows).key_by("key").aggregate(name="t", n=mr.count()).to("noop").start(
+            str(tmp_path / "l")
+        )
+
+    nowhere = f"127.0.0.1:{free_port()}"
+    assigned = '{"missing": [0]}'
+    wrong: list[tuple[dict[str, str], str]] = [
+        (
+            {"subscribe": topic, "kafka.bootstrap.servers": nowhere},
+            r"cannot be asked for the topic",
+        ),
+        (
+            {"subscribePattern": "a.*", "kafka.bootstrap.servers": nowhere},
+            r"cannot be asked for its topics",
+        ),
+        ({"subscribe": f"{topic},missing"}, r"'missing' does not exist.*Create it"),
+        ({"assign": assigned}, r"'missing' does not exist"),
+        # The broker of the tests has no listener that speaks TLS.
+        ({"subscribe": topic, "kafka.security.protocol": "SSL"}, r"cannot be asked.*credentials"),
+    ]
+    for options, message in wrong:
+        with pytest.raises(SourceError, match=message):
+            start(**options)
+    assert not (tmp_path / "l").exists()
 
 
 def test_lag_is_in_the_progress(spark: SparkSession, broker: str, tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.servers.proxy import Proxy
 from tests.spark import support
 from tests.waiting import until
 
 import millrace as mr
 from millrace.log import open_store
+from millrace_lab.servers.proxy import Proxy
 
 pytestmark = pytest.mark.xdist_group("s3")
 

@@ -14,8 +14,8 @@ import millrace
 SOURCE = ROOT / "src" / "millrace"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-NOT_MODULES = {"commands", "index", "json", "operator", "states", "view"}
-"""What follows `millrace.` in names of files, metadata and entry points."""
+NOT_MODULES = {"commands", "index", "json", "operator", "parallelism", "states", "view"}
+"""What follows `millrace.` in names of files, metadata, options and entry points."""
 
 
 def contract() -> list[set[str]]:

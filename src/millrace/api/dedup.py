@@ -21,15 +21,22 @@ WATERMARK = "watermark"
 """Keys are remembered as long as the watermark lets their duplicates come."""
 
 
-def dedup_step(keyed: KeyedStream, ttl: Duration | None, name: OperatorName) -> OperatorStep:
-    """The operator of `drop_duplicates(ttl=...)` and the exchange in front of it."""
+def dedup_step(
+    keyed: KeyedStream, ttl: Duration | None, name: OperatorName, *, delay_us: int | None = None
+) -> OperatorStep:
+    """The operator of `drop_duplicates(ttl=...)` and the exchange in front of it.
+
+    Within the watermark keys are remembered for `delay_us`: by default, as long as rows may be
+    late.
+    """
     stream = keyed._upstream
     event_us = None
     if ttl == WATERMARK and (stream._event_time or stream._dropped_time) is not None:
         event_us = event_time_of(
             stream._schema, stream._event_time, stream._dropped_time, "drop_duplicates()"
         )
-        delay_us = watermark_delay_us(stream._point)
+        if delay_us is None:
+            delay_us = watermark_delay_us(stream._point)
         definition = DedupDefinition(keyed._keys, EVENT, delay_us)
     elif ttl is None or ttl == WATERMARK:
         definition = DedupDefinition(keyed._keys, NEVER)

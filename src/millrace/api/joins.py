@@ -44,8 +44,13 @@ def join_streams(
     how: str,
     suffixes: object,
     name: str | None,
+    *,
+    either_time: bool = False,
 ) -> Stream:
-    """Pairs within an interval of event time; see `Stream.join`."""
+    """Pairs within an interval of event time; see `Stream.join`.
+
+    With `either_time`, what comes out may be followed by the event time of either stream.
+    """
     how = check_how(how)
     both = _Both(left, right, on, suffixes, "join()", only_left=how in (SEMI, ANTI))
     times = both.check_times()
@@ -58,6 +63,8 @@ def join_streams(
         time, goes_on = RIGHT, both.right_names.get(times[1], times[1])
     else:
         time, goes_on = LEFT, both.left_names.get(times[0], times[0])
+    if either_time:
+        time = EITHER
     definition = JoinDefinition(both.keys, both.left, both.right, lower, upper, how, time)
     operator = JoinOperator(left._new_name("join", name, right), definition, ansi=both.ansi)
     return both.joined(operator, goes_on)

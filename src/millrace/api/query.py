@@ -12,13 +12,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace import clock
-from millrace.errors import QueryStoppedError
+from millrace.api.spark_names import SparkNames
+from millrace.errors import AutoscaleError, QueryStoppedError
 from millrace.ids import Epoch
 from millrace.keygroups import Assignment
 from millrace.reading.reader import Reader, follow_live
 from millrace.reading.views import View, Views
+from millrace.reconfigure.autoscale.scaler import Scaling
 from millrace.reconfigure.moves import Move
-from millrace.spark.lag import source_lags
+from millrace.spark.lag import LagHistory, source_lags
 from millrace.spark.run import Run
 
 if TYPE_CHECKING:
@@ -33,13 +35,21 @@ class _OpenState:
     views: Views
 
 
-class Query:
-    """A query that was started. Spark runs it; `spark_query` is Spark's own handle."""
+class Query(SparkNames):
+    """A query that was started. Spark runs it; `spark_query` is Spark's own handle.
 
-    def __init__(self, run: Run, location: str, beats: bool = False) -> None:
+    It also has the names of Spark's `StreamingQuery`.
+    """
+
+    def __init__(
+        self, run: Run, location: str, beats: bool = False, *, own_sources: int | None = None
+    ) -> None:
+        """`own_sources` of Spark's sources are not the program's, but there for batches."""
         self.location = location
         self._run = run
         self._beats = beats
+        self._lag_history = LagHistory()
+        self._own_sources = int(beats) if own_sources is None else own_sources
         self._state: _OpenState | None = None
         self._state_lock = threading.Lock()
 
@@ -76,14 +86,20 @@ class Query:
         return self._run.problem
 
     def rescale(
-        self, parallelism: int, *, strategy: str = "live", operator: str | None = None
+        self,
+        parallelism: int | Mapping[str, int],
+        *,
+        strategy: str = "live",
+        operator: str | None = None,
     ) -> Move:
         """Change the number of shards while the stream runs.
 
-        Of all operators, or of one. The strategy says how state gets to its new owners; see the
-        guide. The request is written to the location first, so it survives this driver.
+        Of all operators, or of one; a dict has the numbers of several. The strategy says how state
+        gets to its new owners; see the guide. The request is written to the location first, so it
+        survives this driver.
         """
-        return self._submit("rescale", strategy, parallelism=parallelism, operator=operator)
+        given = dict(parallelism) if isinstance(parallelism, Mapping) else parallelism
+        return self._submit("rescale", strategy, parallelism=given, operator=operator)
 
     def move(
         self,
@@ -104,6 +120,23 @@ class Query:
     def undrain(self, executor: str, *, strategy: str = "live") -> Move:
         """Allow an executor key groups again."""
         return self._submit("undrain", strategy, executor=executor)
+
+    def scaling(self) -> Scaling:
+        """Autoscaling now: what it sees, what it would do and why, and what it has done.
+
+        Printed, it is an explanation.
+        """
+        if self._run.scaling is None:
+            raise AutoscaleError(
+                f"the query on {self.location} was started without autoscale=, so nothing scales "
+                "it. Start it with autoscale=mr.autoscale(...)."
+            )
+        return self._run.scaling.scaler.state()
+
+    @property
+    def is_autoscaled(self) -> bool:
+        """Whether it was started with `autoscale=`."""
+        return self._run.scaling is not None
 
     def assignment(self) -> dict[str, Assignment]:
         """Operator -> which key groups its shards have, and where they run."""
@@ -175,7 +208,7 @@ class Query:
                 if self._beats:
                     self._await_idle_batch(query)
                 else:
-                    query.processAllAvailable()
+                    self._run.await_available(query)
                 # A restart ends the waiting, too; what it stopped is left to the next query.
                 if query is self._run.settled_query():
                     self._raise_end()
@@ -268,11 +301,23 @@ class Query:
         found = {lag["source"]: lag["rows_behind"] for lag in self._lags([last] if last else [])}
         return {source: rows for source, rows in found.items() if rows is not None}
 
+    def lag(self) -> list[dict[str, Any]]:
+        """How far the query is behind each source: its description, rows and seconds.
+
+        As in `progress()`, but cheap enough to ask for every second. Seconds count from the last
+        time that somebody asked and nothing of what is unread now was there.
+        """
+        last = self.spark_query.lastProgress
+        if last is None:
+            return []
+        self._lag_history.take(last)
+        return self._lag_history.lags(len(last["sources"]) - self._own_sources)
+
     def _lags(self, published: Sequence[Any]) -> list[dict[str, Any]]:
         if not published:
             return []
-        # The heartbeat is the last source, and nobody's.
-        number = len(published[-1]["sources"]) - int(self._beats)
+        # What asks for batches is the last source, and nobody's.
+        number = len(published[-1]["sources"]) - self._own_sources
         return source_lags(published, number)
 
     def recent_progress(self, after: int = 0) -> list[dict[str, Any]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from pyspark import cloudpickle
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -84,18 +86,46 @@ def _transform(
     in_pandas: bool,
 ) -> Stream:
     df, key_names = _grouping(grouped, "the first argument")
-    upstream = stream(df)
-    keyed = upstream.key_by(*key_names)
-    keys = keyed._keys
-    operator_name = upstream._new_name("transform-with-state", name)
     time_mode = _one_of("timeMode", call.time_mode, ("None", "ProcessingTime", "EventTime"))
-    assert time_mode in TIME_MODES
     _check_output_mode(call.output_mode)
-    spark = df.sparkSession
-    schema = _output_schema(spark, call.output, call.event_time_column)
-    handle = _declare(processor, time_mode, key_names, spark)
+    schema = _output_schema(df.sparkSession, call.output, call.event_time_column)
     late_column = _event_time(df.schema) if time_mode == EVENT else None
-    initial_df, initial_names = _initial(call.initial, keys)
+    return run_processor(
+        stream(df),
+        key_names,
+        processor,
+        Running(schema, time_mode, in_pandas, late_column, call.initial, call.event_time_column),
+        name,
+    )
+
+
+@dataclass(frozen=True)
+class Running:
+    """How a processor runs: checked, and in Spark's words."""
+
+    output: T.StructType
+    time_mode: str
+    in_pandas: bool
+    late_column: tuple[str, SparkColumn] | None = None
+    """The name of the event time, and the time that late rows are known by."""
+    initial: GroupedData | None = None
+    event_time_column: str = ""
+
+
+def run_processor(
+    upstream: Stream,
+    key_names: Sequence[str],
+    processor: StatefulProcessor,
+    running: Running,
+    name: str,
+) -> Stream:
+    """A processor over a stream, by the columns that its state belongs to."""
+    assert running.time_mode in TIME_MODES
+    spark = upstream._spark
+    keys = upstream.key_by(*key_names)._keys
+    operator_name = upstream._new_name("transform-with-state", name)
+    handle = _declare(processor, running.time_mode, list(key_names), spark)
+    initial_df, initial_names = _initial(running.initial, keys)
     initial_fields = (
         () if initial_df is None else tuple(Column(f.name, f.dataType) for f in initial_df.schema)
     )
@@ -105,14 +135,14 @@ def _transform(
         class_name=type(processor).__name__,
         declared=handle.declared,
         deleted=handle.deleted,
-        time_mode=time_mode,
-        in_pandas=in_pandas,
+        time_mode=running.time_mode,
+        in_pandas=running.in_pandas,
         settings=_settings(spark),
-        event_time_column=call.event_time_column,
+        event_time_column=running.event_time_column,
     )
-    fields = [Column(f.name, f.dataType) for f in df.schema.fields]
-    event_time, event = (None, None) if late_column is None else late_column
-    schemas = Schemas(keys, fields, schema, event_time, initial_fields)
+    fields = [Column(f.name, f.dataType) for f in upstream.schema.fields]
+    event_time, event = (None, None) if running.late_column is None else running.late_column
+    schemas = Schemas(keys, fields, running.output, event_time, initial_fields)
     operator = SparkProcessorOperator(operator_name, schemas, program)
     key_columns = [(named(k.name), k.type) for k in keys]
     field_columns = [(named(f.name), f.type) for f in fields]
@@ -124,7 +154,7 @@ def _transform(
         initial_rows = InitialRows(initial_df, [named(n) for n in initial_names], given)
         first = InitialExchange(columns, initial_rows)
     step = OperatorStep(operator, exchange, operator.code(), first)
-    return upstream._then(schema, step, event_time=call.event_time_column or None)
+    return upstream._then(running.output, step, event_time=running.event_time_column or None)
 
 
 def _grouping(grouped: object, what: str) -> tuple[DataFrame, list[str]]:

@@ -28,6 +28,7 @@ from millrace.api.event_time import (
 )
 from millrace.api.joins import as_of_streams, join_streams, look_up_streams
 from millrace.api.names import new_name
+from millrace.api.patterns import match_rows
 from millrace.api.timed import SessionStream, WindowedStream
 from millrace.api.top import TOP, exploded, ranked
 from millrace.api.writer import StreamWriter
@@ -41,10 +42,13 @@ from millrace.errors import (
     UsageError,
 )
 from millrace.ids import OperatorName
+from millrace.operators.aggregate.complete import CompleteAggregateOperator
 from millrace.operators.aggregate.functions import Aggregate, last, max_by
 from millrace.operators.aggregate.operator import AggregateOperator
 from millrace.operators.join.late import LATE_RIGHT
 from millrace.operators.operator import Column, Operator
+from millrace.operators.pattern.builder import Pattern
+from millrace.operators.pattern.operator import TIMEOUTS
 from millrace.operators.process.factory import make_operator
 from millrace.operators.process.keyed import Schemas
 from millrace.operators.process.outputs import LATE
@@ -264,7 +268,7 @@ class Stream:
     def side(self, name: str) -> Stream:
         """What the previous processor emitted to one of its side outputs, as a stream."""
         operator = self._operator("side()")
-        declared = [o for o in operator.side_schemas if o not in (LATE, LATE_RIGHT)]
+        declared = [o for o in operator.side_schemas if o not in (LATE, LATE_RIGHT, TIMEOUTS)]
         if name not in declared:
             has = f"has {', '.join(map(repr, declared))}" if declared else "has none"
             raise UnknownOutputError(
@@ -283,7 +287,8 @@ class Stream:
         if LATE not in operator.side_schemas:
             raise UnknownOutputError(
                 f"operator {operator.name!r} does not treat rows as late. Windows, sessions, "
-                "drop_duplicates() within the watermark, joins, and processors over a stream with "
+                "drop_duplicates() within the watermark, joins, match(), and processors over a "
+                "stream with "
                 "event_time= and watermark= do."
             )
         if of not in outputs or outputs[of] not in operator.side_schemas:
@@ -292,6 +297,20 @@ class Stream:
                 "join, and other operators have one stream."
             )
         return self._beside(operator, outputs[of])
+
+    def timeouts(self) -> Stream:
+        """The partial matches of the previous `match()` whose time was over, as a stream.
+
+        It has the columns of the matches; what is of rows that did not come is NULL.
+        """
+        operator = self._operator("timeouts()")
+        if TIMEOUTS not in operator.side_schemas:
+            raise UnknownOutputError(
+                f"operator {operator.name!r} has no partial matches: timeouts() is for what "
+                "match() returned."
+            )
+        beside = self._beside(operator, TIMEOUTS)
+        return beside._then(self._schema, self._point.step)
 
     def _operator(self, what: str) -> Operator:
         step = self._operator_point.step
@@ -391,12 +410,40 @@ class KeyedStream:
         """
         return self._aggregate(self._upstream._new_name("aggregate", name), aggregates)
 
-    def _aggregate(self, name: OperatorName, aggregates: Mapping[str, Aggregate]) -> Stream:
+    def _aggregate(
+        self, name: OperatorName, aggregates: Mapping[str, Aggregate], *, emits_all: bool = False
+    ) -> Stream:
         sample = self._upstream._sample()
         specs, inputs = resolve_aggregates(sample, aggregates)
-        operator = AggregateOperator(name, self._keys, specs, ansi=is_ansi(sample))
+        operator: AggregateOperator
+        code: bytes | None = None
+        if emits_all:
+            operator = complete = CompleteAggregateOperator(
+                name, self._keys, specs, ansi=is_ansi(sample)
+            )
+            code = complete.code()
+        else:
+            operator = AggregateOperator(name, self._keys, specs, ansi=is_ansi(sample))
         exchange = AggregateExchange(operator, self._columns, inputs)
-        return self._upstream._then(operator.output_schema, OperatorStep(operator, exchange))
+        return self._upstream._then(operator.output_schema, OperatorStep(operator, exchange, code))
+
+    def match(
+        self,
+        pattern: Pattern,
+        *,
+        select: Mapping[str, SparkColumn],
+        after: str = "skip past last",
+        name: str | None = None,
+    ) -> Stream:
+        """Look for a pattern in each key's rows, in order of event time; emits its matches.
+
+        A match has the key and the columns that `select` names, such as
+        `{"amount": mr.matched("large").last("amount")}`. `after` says where the next match may
+        begin: `"skip past last"`, behind the last row of this one; `"skip to next"`, behind its
+        first row; `"skip to first b"` or `"skip to last b"`, at a row of the variable b; or
+        `"every match"`, which gives all there are. `name` identifies the operator's state.
+        """
+        return match_rows(self, pattern, after, select, name)
 
     def top(
         self, k: int, by: str | SparkColumn, *columns: str | SparkColumn, name: str | None = None

@@ -6,10 +6,12 @@ import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from millrace.api.autoscaling import check_autoscale
 from millrace.api.query import Query
 from millrace.api.starting import parse_bytes, start_query
 from millrace.errors import UsageError
 from millrace.keygroups import DEFAULT_KEY_GROUPS
+from millrace.reconfigure.autoscale.settings import Settings
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.spark.pipeline import Path, Pipeline
 from millrace.spark.session import check_one_session
@@ -56,6 +58,7 @@ class StreamWriter:
         elastic: bool = False,
         spare_executors: int = 0,
         follow_rate: str | int = "256 MB",
+        autoscale: Settings | None = None,
     ) -> Query:
         """Start the query, new or from where the location left off.
 
@@ -63,6 +66,7 @@ class StreamWriter:
           while the query runs. Default: what the query last had; for a new location, Spark's
           default parallelism.
         - `trigger`: an interval such as `"1 second"`, `"available_now"`, or None: back to back.
+          `"real time 10 seconds"` has rows answered within milliseconds, in epochs of that length.
         - `key_groups`: a power of two; fixed when a location is first used.
         - `retain_epochs`: how many epochs stay readable.
         - `memory`: the budget of one Python worker for its index of recent changes.
@@ -70,7 +74,9 @@ class StreamWriter:
         - `elastic`: ask Spark for executors when rescaling, and give idle ones back; with
           `spare_executors` of them kept warm.
         - `follow_rate`: bytes per second that a move may take in the background.
+        - `autoscale`: what `mr.autoscale(...)` returns; shards and executors then follow the load.
         """
+        scaling = check_autoscale(autoscale, parallelism)
         check_targets([path.sink for path in self._paths])
         pipeline = Pipeline(self._paths)
         if not pipeline.operators:
@@ -89,10 +95,11 @@ class StreamWriter:
             query_name=query_name,
             director_options=DirectorOptions(
                 standby=_natural("standby", standby),
-                elastic=bool(elastic),
+                elastic=bool(elastic) or scaling is not None,
                 spare_executors=_natural("spare_executors", spare_executors),
                 follow_bytes_per_second=parse_bytes(follow_rate, "follow_rate"),
             ),
+            autoscale=scaling,
         )
 
 

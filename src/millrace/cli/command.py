@@ -17,6 +17,10 @@ from millrace._version import __version__
 from millrace.cli.failures import INTERRUPTED
 
 COMMANDS = {
+    "autoscale": (
+        "millrace.cli.autoscale:autoscale",
+        "Show, switch or replay the autoscaling of a query.",
+    ),
     "assignment": (
         "millrace.cli.reconfigure:assignment",
         "Show who owns which key groups of a location.",

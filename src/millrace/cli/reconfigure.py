@@ -51,7 +51,7 @@ def _open(location: str) -> tuple[Requests, Trail, int]:
         return Requests(journal.store), journal.newest(), journal.identity.key_groups
 
 
-def _ask(
+def ask(
     location: str,
     kind: str,
     details: dict[str, Any],
@@ -187,7 +187,7 @@ def rescale(
         check_parallelism(parallelism, key_groups)
         _check_operator(trail, operator)
     details = {"parallelism": parallelism, "strategy": strategy, "operator": operator}
-    _ask(location, "rescale", details, **waiting)
+    ask(location, "rescale", details, **waiting)
 
 
 @click.command(epilog="Example: millrace move /data/totals 0-15,40 executor-3")
@@ -220,7 +220,7 @@ def move(
     with explained():
         _check_operator(trail, operator)
     details = {"key_groups": groups, "to": executor, "strategy": strategy, "operator": operator}
-    _ask(location, "move", details, **waiting)
+    ask(location, "move", details, **waiting)
 
 
 @click.command(epilog="Example: millrace drain /data/totals executor-1")
@@ -234,7 +234,7 @@ def move(
 def drain(location: str, executor: str, undo: bool, strategy: str, **waiting: Any) -> None:
     """Move everything away from an executor of a running query."""
     kind = "undrain" if undo else "drain"
-    _ask(location, kind, {"executor": executor, "strategy": strategy}, **waiting)
+    ask(location, kind, {"executor": executor, "strategy": strategy}, **waiting)
 
 
 @click.command(epilog="Example: millrace cancel /data/totals 1794799863354-e5de1343")
@@ -248,7 +248,7 @@ def cancel(location: str, request: str, **waiting: Any) -> None:
     with explained():
         if requests.answered(requests.read(request).id) is not None:
             raise UsageError(f"request {request} has already ended; there is nothing to cancel.")
-    _ask(location, "cancel", {"request": request}, **waiting)
+    ask(location, "cancel", {"request": request}, **waiting)
 
 
 @click.command(epilog="Example: millrace assignment /data/totals")

@@ -137,6 +137,8 @@ class Commit:
     """When it was committed; None for now."""
     unmet_parallelism: Mapping[OperatorName, int] = field(default_factory=dict)
     """The shards that operators should have but lack executors for."""
+    offsets: str | None = None
+    """What the batch has read, if Spark writes that down only after the commit."""
 
 
 def commit_epoch(
@@ -162,6 +164,7 @@ def commit_epoch(
         time_ms=commit.time_ms,
         processing_ms=times.processing_us // 1000,
         unmet_parallelism=dict(commit.unmet_parallelism),
+        offsets=commit.offsets,
         watermarks={
             name: watermark.now_us
             for name, watermark in times.watermarks.items()
@@ -190,7 +193,7 @@ def commit_without_rows(
     )
     reports: Reports = {name: {} for name in assignments}
     # The last batch stays the last one that was run.
-    same_batch = replace(commit, batch_id=trail.batch_id)
+    same_batch = replace(commit, batch_id=trail.batch_id, offsets=trail.offsets)
     commit_epoch(journal, trail, times, operators, assignments, reports, same_batch)
 
 
@@ -224,11 +227,12 @@ def input_rows(reports: Reports) -> dict[OperatorName, int]:
 
 
 def group_loads(reports: Reports, key_groups: int) -> dict[OperatorName, Float64Array]:
-    """How many rows of state each key group of each operator changed."""
+    """The work of each key group of each operator: rows that came, and rows of state it changed."""
     loads = {}
     for name, shards in reports.items():
         rows = loads[name] = np.zeros(key_groups)
         for report in shards.values():
-            for group, count in report.group_rows.items():
-                rows[group] += count
+            for counts in (report.group_rows, report.arrived_rows):
+                for group, count in counts.items():
+                    rows[group] += count
     return loads

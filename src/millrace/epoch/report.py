@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from millrace.epoch.arrivals import HotKey
 from millrace.ids import Epoch, OperatorName, Shard
 from millrace.log.segment import SegmentEntry
 from millrace.operators.operator import MAIN
@@ -40,8 +41,12 @@ class ShardReport:
     """Where it ran. Spark may ignore the preferred executor if that is gone or busy."""
     group_rows: dict[int, int] = field(default_factory=dict)
     """Key group -> rows of state that it changed."""
+    arrived_rows: dict[int, int] = field(default_factory=dict)
+    """Key group -> rows that came for it."""
+    hot_key: HotKey | None = None
     counters: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    processor_seconds: float = 0.0
     evicted_rows: dict[str, int] = field(default_factory=dict)
     """Table -> its rows that the watermark has passed in this epoch."""
 

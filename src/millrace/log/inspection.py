@@ -26,6 +26,7 @@ from millrace.log.layout import (
     LEASES,
     MANIFESTS,
     REQUESTS,
+    SCALING,
     SEGMENTS,
     SINKS,
     SPARK,
@@ -36,7 +37,7 @@ from millrace.log.segment import SegmentEntry, open_segment
 from millrace.log.spark_logs import check_logs, damaged_logs
 from millrace.log.trail import Trail
 
-_OTHERS = (IDENTITY, SPARK, REQUESTS, LEASES, VIEWS, SINKS, COLLECTED)
+_OTHERS = (IDENTITY, SPARK, REQUESTS, LEASES, VIEWS, SINKS, SCALING, COLLECTED)
 """What else belongs to a location."""
 
 

@@ -256,6 +256,7 @@ class Journal:
         processing_ms: int = 0,
         unmet_parallelism: dict[OperatorName, int] | None = None,
         watermarks: dict[OperatorName, int] | None = None,
+        offsets: str | None = None,
     ) -> Manifest:
         """Commit the epoch after `trail`, and advance `trail` to it; now, if no time is given.
 
@@ -289,6 +290,7 @@ class Journal:
             processing_ms=processing_ms,
             unmet_parallelism=unmet_parallelism or {},
             watermarks=watermarks or {},
+            offsets=offsets,
             format=self.identity.format,
         )
         data, checksum = manifests.encode(manifest)

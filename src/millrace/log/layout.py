@@ -9,6 +9,7 @@
       leases/                    epochs that readers hold
       views/<name>/              the last results of a view
       sinks/                     what sinks must find again, one file for each that needs it
+      scaling/                   what autoscaling has seen and decided
       collected/                 which epochs were collected, roughly
 
 Anything else is not Millrace's.
@@ -24,6 +25,7 @@ REQUESTS = "requests"
 LEASES = "leases"
 VIEWS = "views"
 SINKS = "sinks"
+SCALING = "scaling"
 COLLECTED = "collected"
 
 

@@ -97,6 +97,9 @@ class Manifest:
     because executors are gone."""
     watermarks: dict[OperatorName, int] = field(default_factory=dict)
     """The watermark of each operator that has one, in microseconds."""
+    offsets: str | None = None
+    """Of a real-time batch, what Spark's log says of it, or would if the driver had not died: Spark
+    writes that after the commit."""
     format: int = FORMAT_VERSION
     """That of the location's identity."""
 
@@ -140,6 +143,8 @@ def encode(manifest: Manifest) -> tuple[bytes, str]:
         body["wanted"] = manifest.unmet_parallelism
     if manifest.watermarks:
         body["watermarks"] = manifest.watermarks
+    if manifest.offsets is not None:
+        body["offsets"] = manifest.offsets
     if manifest.snapshot is not None:
         body["specs"] = manifest.specs
         body["snapshot"] = manifest.snapshot
@@ -228,6 +233,7 @@ def _decoded(body: Fields) -> Manifest:
             for name, shards in (body.members("wanted") if body.has("wanted") else {}).items()
         },
         watermarks=_watermarks(body) if body.has("watermarks") else {},
+        offsets=body.text("offsets") if body.has("offsets") else None,
         format=body.integer("format", 1, FORMAT_VERSION),
     )
 

@@ -211,6 +211,8 @@ class Trail:
     checksum: str = ""
     last_full: Epoch = Epoch(0)
     batch_id: int | None = None
+    offsets: str | None = None
+    """What the last batch has read, if it was a real-time one."""
     watermark_ms: int | None = None
     time_ms: int = 0
     processing_ms: int = 0
@@ -255,6 +257,7 @@ class Trail:
         self.processing_ms = manifest.processing_ms
         if manifest.batch_id is not None:
             self.batch_id = manifest.batch_id
+            self.offsets = manifest.offsets
         self.watermark_ms = manifest.watermark_ms
         self.unmet_parallelism = dict(manifest.unmet_parallelism)
         self.watermarks = dict(manifest.watermarks)

@@ -35,6 +35,10 @@ from millrace.operators.lookup import evolution as lookup_evolution
 from millrace.operators.lookup import layout as lookup_layout
 from millrace.operators.lookup.layout import KIND as LOOKUP
 from millrace.operators.operator import Operator, StateLayout
+from millrace.operators.pattern import evolution as pattern_evolution
+from millrace.operators.pattern import layout as pattern_layout
+from millrace.operators.pattern.layout import KIND as PATTERN
+from millrace.operators.pattern.layout import MATCHED, PARTIAL
 from millrace.operators.process import layout as process_layout
 from millrace.operators.process.spec import KIND as PROCESS
 from millrace.operators.session import evolution as session_evolution
@@ -73,6 +77,8 @@ class Kind:
     main_rows: MainRows = MainRows.KEYS
     waiting: tuple[str, ...] = ()
     """The tables of waiting rows beside the main one."""
+    owned: tuple[str, ...] = ()
+    """The tables beside it whose rows belong to keys, and that have columns of their own."""
 
     def from_spec(self, name: OperatorName, spec: Spec, ansi: bool) -> Operator:
         """An operator from its spec, in Spark's ANSI mode or not."""
@@ -141,6 +147,14 @@ KINDS = {
         dedup_evolution.check_change,
         spec_check.check_dedup,
         ("millrace.operators.dedup.operator", "DedupOperator"),
+    ),
+    PATTERN: Kind(
+        pattern_layout.describe,
+        pattern_evolution.check_change,
+        spec_check.check_pattern,
+        ("millrace.operators.pattern.operator", "PatternOperator"),
+        MainRows.WAITING,
+        owned=(PARTIAL, MATCHED),
     ),
     PROCESS: Kind(process_layout.describe, _check_process, spec_check.check_process, None),
 }

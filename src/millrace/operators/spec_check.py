@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millrace import fields
-from millrace.errors import MalformedError
+from millrace.errors import MalformedError, PatternError
 from millrace.fields import Fields
 from millrace.operators.aggregate.limits import (
     ACCURACY,
@@ -29,6 +29,12 @@ from millrace.operators.dedup.layout import EVENT, NEVER, PROCESSING
 from millrace.operators.join.layout import EITHER, HOWS, LEFT, OWN_COLUMNS, RIGHT
 from millrace.operators.lookup.layout import EVENT as LOOKUP_EVENT
 from millrace.operators.lookup.layout import HOWS as LOOKUP_HOWS
+from millrace.operators.pattern.automaton import compile_pattern
+from millrace.operators.pattern.expressions import ARITHMETIC as PATTERN_ARITHMETIC
+from millrace.operators.pattern.expressions import COALESCE, COMPARISONS, LOGIC, UNARY
+from millrace.operators.pattern.expressions import FUNCTIONS as PATTERN_FUNCTIONS
+from millrace.operators.pattern.layout import OWN_COLUMNS as PATTERN_COLUMNS
+from millrace.operators.pattern.tree import WAYS, Sequence
 from millrace.operators.process.layout import (
     EVENT_TIME,
     PROCESSING_TIME,
@@ -172,6 +178,89 @@ def check_dedup(spec: Fields, names: list[str]) -> list[str]:
         raise MalformedError(f"keys are remembered by {time[:80]!r}")
     spec.integer("ttl", 1 if time == PROCESSING else 0, MOST_US)
     return names
+
+
+def check_pattern(spec: Fields, names: list[str]) -> list[str]:
+    """The pattern, its conditions on earlier rows, and what its matches say."""
+    columns = [check_column(column, "a column") for column in spec.items("columns")]
+    check_distinct([*names, *columns, *OWN_COLUMNS, *PATTERN_COLUMNS])
+    _check_sequence(Fields(spec.members("pattern"), "its pattern"), 0)
+    try:
+        automaton = compile_pattern(Sequence.from_json(spec.members("pattern")))
+    except PatternError as error:
+        raise MalformedError(f"its pattern cannot be: {error}") from error
+    for variable in (*spec.items("bits"), *spec.members("conditions")):
+        if variable not in automaton.variables:
+            raise MalformedError("a condition is of a variable that its pattern has not")
+    spec.integer("within", 1, MOST_US)
+    for variable in spec.items("bits"):
+        fields.text(variable, "a variable")
+    for name, condition in spec.members("conditions").items():
+        fields.text(name, "a variable")
+        _check_condition(Fields(condition, "a condition"), 0)
+    after = Fields(spec.members("after"), "what follows a match")
+    after.text("mode")
+    if after["variable"] is not None:
+        after.text("variable")
+    for measure in spec.items("measures"):
+        of = Fields(measure, "a measure")
+        _name(of)
+        of.text("function")
+        for part in ("variable", "column"):
+            if of[part] is not None:
+                of.text(part)
+    return names
+
+
+def _check_sequence(sequence: Fields, depth: int) -> None:
+    if depth > MOST_DEPTH:
+        raise MalformedError("a pattern is nested too deeply")
+    for part in ("not_next", "not_followed_by"):
+        for name in sequence.items(part):
+            fields.text(name, "a variable")
+    if not sequence.items("elements"):
+        raise MalformedError("a pattern has no elements")
+    for item in sequence.items("elements"):
+        element = Fields(item, "an element of a pattern")
+        for part in ("not_next", "not_followed_by"):
+            for name in element.items(part):
+                fields.text(name, "a variable")
+        for part in ("way", "each"):
+            _check_one_of(element, part, WAYS)
+        for part in ("optional", "greedy"):
+            _flag(element[part], f"{part!r} of an element of a pattern")
+        least = element.integer("least", 1)
+        if element["most"] is not None:
+            element.integer("most", least)
+        if element["variable"] is not None:
+            element.text("variable")
+        elif not element.items("choices"):
+            raise MalformedError("an element of a pattern is neither a variable nor a choice")
+        for choice in element.items("choices"):
+            _check_sequence(Fields(choice, "a choice of a pattern"), depth + 1)
+
+
+def _check_condition(of: Fields, depth: int) -> None:
+    if depth > MOST_DEPTH:
+        raise MalformedError("a condition is nested too deeply")
+    if of.has("current"):
+        of.text("current")
+    elif of.has("operation"):
+        of_two = (*COMPARISONS, *LOGIC, *PATTERN_ARITHMETIC, COALESCE)
+        _check_one_of(of, "operation", (*UNARY, *of_two))
+        count = 1 if of.text("operation") in UNARY else 2
+        for argument in of.items("arguments", count):
+            _check_condition(Fields(argument, "a condition"), depth + 1)
+    elif of.has("function"):
+        _check_one_of(of, "function", PATTERN_FUNCTIONS)
+        of.integer("back", 0)
+        for part in ("variable", "column"):
+            if of[part] is not None:
+                of.text(part)
+        if of["column"] is None and of.text("function") != "count":
+            raise MalformedError("a condition has a function of no column")
+    elif type(of["literal"]) not in (bool, int, float, str, type(None)):
+        raise MalformedError("a constant of a condition is neither a number nor a text")
 
 
 def check_column(of: Any, what: str) -> str:

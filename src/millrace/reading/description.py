@@ -64,6 +64,7 @@ class Description:
         self.kind: str = spec["kind"]
         self.main_rows = kind.main_rows
         self.waiting = kind.waiting
+        self.owned = kind.owned
         self.keys = tuple(KeyColumn(k["name"], k["type"]) for k in spec["keys"])
         self.key_names = [key.name for key in self.keys]
         self.states: StateSpecs = spec.get("states", ())

@@ -22,6 +22,7 @@ from millrace.log.segment import HI, LO
 from millrace.operators.join import layout
 from millrace.operators.join.layout import EVENT, KEY_HI, KEY_LO, MATCHED, OWN_COLUMNS
 from millrace.operators.operator import MAIN
+from millrace.operators.pattern.layout import MASK
 from millrace.reading.replicas import gathered, scan
 from millrace.reading.state_table import KEY_GROUP, SYSTEM, Fingerprints, StateTable, followed
 
@@ -39,7 +40,7 @@ class JoinTable(StateTable):
         assert eviction is not None
         self._eviction = eviction
         stored = self.description.tables[self.state].schema
-        own = [field for field in stored if field.name not in OWN_COLUMNS]
+        own = [field for field in stored if field.name not in (*OWN_COLUMNS, MASK)]
         matched = _MATCHED_TABLES.get(self.state, "")
         self._matched = matched if matched in self.description.tables else None
         self._flag = None

@@ -5,7 +5,8 @@
 * a table per list, map and set: a row per entry, with the key it belongs to;
 * a table of an operator's timers;
 * a table per broadcast and task state: these belong to no key;
-* a table per stream of a join: the rows that wait for partners.
+* a table per stream of a join: the rows that wait for partners;
+* a table of a pattern's partial matches, and one of the rows that they hold.
 
 Every table is read by `scan`: some columns, some key groups, or the rows of some keys. Only what is
 asked for is read: no other columns and no other key groups.
@@ -23,10 +24,12 @@ from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.keygroups import groups_of
 from millrace.log.segment import HI, LO, OWNER_HI, OWNER_LO
 from millrace.operators.operator import MAIN, ResultColumn
+from millrace.operators.pattern.layout import PARTIAL
 from millrace.operators.process.layout import EXPIRES
 from millrace.operators.registry import MainRows
 from millrace.reading.description import Collection, Description
 from millrace.reading.join_table import JoinTable
+from millrace.reading.pattern_tables import MatchedRows, PartialMatches
 from millrace.reading.replicas import gathered, scan
 from millrace.reading.sessions import SessionTable
 from millrace.reading.snapshot import Snapshot
@@ -256,6 +259,9 @@ def tables(snapshot: Snapshot, operator: str) -> dict[str, StateTable]:
             found[name] = SharedTable(snapshot, description, name)
     for name in description.waiting:
         found[name] = JoinTable(snapshot, description, name)
+    for name in description.owned:
+        table = PartialMatches if name == PARTIAL else MatchedRows
+        found[name] = table(snapshot, description, name)
     if description.timers and TimerTable.NAME not in found:
         found[TimerTable.NAME] = TimerTable(snapshot, description, TimerTable.NAME)
     return found

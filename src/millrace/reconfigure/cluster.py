@@ -5,6 +5,7 @@ Spark's is `spark.executors.SparkCluster`; the simulator has one of its own.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +16,9 @@ from millrace.keygroups import Assignment
 
 PATIENCE_SECONDS = 60.0
 """How long a rescale waits for executors that were requested."""
+
+START_UPS = 9
+"""How many start-up times are remembered."""
 
 ToFollow = Mapping[str, Mapping[OperatorName, Sequence[int]]]
 """Executor -> operator -> key groups it has to follow, those that are furthest behind first."""
@@ -92,18 +96,35 @@ class ElasticExecutors:
 
     def __init__(self, cluster: Cluster, options: DirectorOptions) -> None:
         self._cluster = cluster
-        self._elastic = options.elastic and not cluster.is_local
-        self._spare = options.spare_executors
+        self.is_active = options.elastic and not cluster.is_local
+        self.spare = options.spare_executors
+        """Executors that are kept warm beyond those in use."""
+        self._asked: tuple[int, float] | None = None
+        """How many were asked for that are not there yet, and when."""
+        self._start_ups: list[float] = []
 
     def request_for(self, shards: int, alive: Sequence[Executor]) -> None:
         """Request the executors that this number of shards needs."""
         needed = self._needed(shards, alive)
-        if self._elastic and needed > len(alive):
+        if self.is_active and needed > len(alive):
             self._cluster.request(needed)
+            self._asked = (needed, clock.stopwatch())
+
+    def see(self, alive: Sequence[Executor]) -> None:
+        """Take note of the executors there are: how long did new ones take?"""
+        if self._asked is not None and len(alive) >= self._asked[0]:
+            self._start_ups.append(clock.stopwatch() - self._asked[1])
+            del self._start_ups[:-START_UPS]
+            self._asked = None
+
+    @property
+    def start_up_seconds(self) -> float | None:
+        """How long it takes from asking for executors to having them; None if it is not known."""
+        return statistics.median(self._start_ups) if self._start_ups else None
 
     def suffice(self, shards: int, alive: Sequence[Executor], requested: float) -> bool:
         """Whether there are enough, or the wait since `requested` was long enough."""
-        if not self._elastic or sum(e.cores for e in alive) >= shards:
+        if not self.is_active or sum(e.cores for e in alive) >= shards:
             return True
         return clock.stopwatch() - requested > PATIENCE_SECONDS
 
@@ -111,9 +132,9 @@ class ElasticExecutors:
         """Give idle executors back, except the spare ones."""
         idle = [e.name for e in alive if e.name not in busy]
         surplus = len(alive) - self._needed(shards, alive)
-        if self._elastic and surplus > 0 and idle:
+        if self.is_active and surplus > 0 and idle:
             self._cluster.release(idle[-surplus:])
 
     def _needed(self, shards: int, alive: Sequence[Executor]) -> int:
         cores = max((e.cores for e in alive), default=1)
-        return -(-shards // cores) + self._spare
+        return -(-shards // cores) + self.spare

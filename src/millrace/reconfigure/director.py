@@ -17,7 +17,7 @@ from typing import Any
 
 from millrace import clock
 from millrace.arrays import Float64Array
-from millrace.errors import MillraceError, UsageError
+from millrace.errors import AutoscaleError, MillraceError, UsageError
 from millrace.ids import Epoch, OperatorName, table_name
 from millrace.keygroups import Assignment
 from millrace.log import Trail
@@ -60,6 +60,8 @@ class Director:
         self._current: Progress | None = None
         self._history = MoveHistory()
         self._closed = False
+        self.switch_autoscaling: Callable[[bool], None] | None = None
+        """Switches autoscaling on or off; None if the query was started without it."""
         self.restarting = threading.Event()
         """Set from the decision to restart until `adopt`. Meanwhile the run stops Spark's query
         between epochs, and starts it again."""
@@ -187,6 +189,22 @@ class Director:
     def executors(self) -> tuple[Executor, ...]:
         return self._cluster.alive()
 
+    @property
+    def is_elastic(self) -> bool:
+        """Whether executors are asked for and given back."""
+        return self._elastic.is_active
+
+    @property
+    def start_up_seconds(self) -> float | None:
+        """How long executors took to come that were asked for; None if that was never seen."""
+        with self._lock:
+            return self._elastic.start_up_seconds
+
+    def keep_spare(self, executors: int) -> None:
+        """From now on, keep so many executors warm beyond those in use."""
+        with self._lock:
+            self._elastic.spare = executors
+
     # Requests.
 
     def poll(self) -> None:
@@ -217,6 +235,10 @@ class Director:
         elif request.kind == "cancel":
             self._cancel(self._inbox.moves[str(request.details["request"])])
             self._inbox.close(move, "done")
+        elif request.kind == "autoscale":
+            assert self.switch_autoscaling is not None
+            self.switch_autoscaling(request.details["switch"] == "on")
+            self._inbox.close(move, "done")
         else:
             self._inbox.queue.append(move)
 
@@ -226,6 +248,11 @@ class Director:
     def _check(self, kind: str, details: Mapping[str, object]) -> None:
         assignments, drained = self._placement.assignments, self._placement.drained
         check_request(kind, details, assignments, self._cluster.alive(), drained)
+        if kind == "autoscale" and self.switch_autoscaling is None:
+            raise AutoscaleError(
+                f"the query on {self._location} was started without autoscale=, so there is "
+                "nothing to switch on or off. Start it again with it."
+            )
         if kind == "cancel":
             found = self._inbox.moves.get(str(details.get("request")))
             if found is None or not found.is_open:
@@ -351,6 +378,7 @@ class Director:
         """Give the key groups of lost executors to the others at once, and get new ones warm."""
         placement, progress = self._placement, self._current
         placement.alive = alive
+        self._elastic.see(alive)
         placement.drained &= placement.names
         self._following.update_executors(warm_up=not self._local)
         if placement.recover(self._location) and progress is not None:

@@ -24,7 +24,12 @@ from millrace.log import Trail
 from millrace.reconfigure import planner
 from millrace.reconfigure.cluster import Executor
 from millrace.reconfigure.moves import Move
-from millrace.reconfigure.requests import check_executor, nowhere_else, operators_of
+from millrace.reconfigure.requests import (
+    check_executor,
+    nowhere_else,
+    operators_of,
+    shards_of,
+)
 
 LOAD_WEIGHT = 0.2
 """The weight of the newest epoch in the load of a key group."""
@@ -104,6 +109,11 @@ class Placement:
         return {name for a in self.assignments.values() for name in a.executors}
 
     @property
+    def cores(self) -> int:
+        """The cores of executors that may have shards."""
+        return sum(e.cores for e in self.alive if e.name not in self.drained)
+
+    @property
     def most_shards(self) -> int:
         """The most shards that an operator should have."""
         return max(self.target_parallelism.values())
@@ -130,7 +140,7 @@ class Placement:
         details = move.details
         if move.kind == "rescale":
             for name in operators_of(details, self.assignments):
-                self.target_parallelism[name] = int(details["parallelism"])
+                self.target_parallelism[name] = int(shards_of(details, name))
         elif move.kind == "drain":
             self.drained.add(str(details["executor"]))
         elif move.kind == "undrain":
@@ -158,6 +168,7 @@ class Placement:
             if current.executors and set(current.executors) <= alive:
                 continue
             slots = planner.surviving_slots(current, self.alive)
+            slots += self._standby_slots(name, slots)
             if not slots:
                 self.assignments[name] = self._on_live_executors(current)
                 continue
@@ -176,13 +187,33 @@ class Placement:
             spread = True
         return spread
 
+    def _standby_slots(
+        self, name: OperatorName, surviving: list[planner.Slot]
+    ) -> list[planner.Slot]:
+        """Slots on executors without a shard that follow what is lost, as many as shards are lost.
+
+        They have the key groups at hand. Survivors would open them from the log first.
+        """
+        current, standbys = self.assignments[name], self.standbys.get(name, {})
+        kept = {slot.keeps for slot in surviving}
+        lost = {group for group, shard in enumerate(current.owners) if shard not in kept}
+        taken = {slot.executor for slot in surviving}
+        free = [
+            executor.name
+            for executor in self.alive
+            if executor.name not in taken | self.drained
+            and not lost.isdisjoint(standbys.get(executor.name, ()))
+        ]
+        most_first = sorted(free, key=lambda executor: -len(lost & set(standbys[executor])))
+        return [planner.Slot(executor) for executor in most_first[: current.shards - len(kept)]]
+
     def needs_recovery(self) -> bool:
         """Whether an operator lacks shards that there are executors for, or has them crowded on
         some executors while others have none."""
         now = (self.alive, set(self.drained), dict(self.target_parallelism), dict(self.assignments))
         if now == self._needs_nothing or not self.alive:
             return False
-        cores = sum(e.cores for e in self.alive if e.name not in self.drained)
+        cores = self.cores
         for name, target in self.target_parallelism.items():
             current = self.assignments[name]
             shards = max(current.shards, min(target, cores))
@@ -205,7 +236,11 @@ class Placement:
             return planner.relocate(current, groups, planner.Slot(to, keeps=keeps))
         if move.kind == "drain" and self.drained >= self.names:
             raise UsageError(nowhere_else(move.details["executor"]))
-        slots = self._slots(current, self.target_parallelism[name])
+        shards = self.target_parallelism[name]
+        if move.details.get("fit"):
+            # Shards that have no core of their own would only slow the others down.
+            shards = min(shards, max(1, self.cores))
+        slots = self._slots(current, shards)
         return planner.plan(current, slots, self.load[name], self.standbys.get(name))
 
     def fits(self, plans: Mapping[OperatorName, planner.Plan]) -> bool:

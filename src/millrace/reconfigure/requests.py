@@ -41,7 +41,10 @@ KEEP = 200
 
 _ID = re.compile(r"[A-Za-z0-9-]+")
 
-KINDS = ("rescale", "move", "drain", "undrain", "cancel")
+KINDS = ("rescale", "move", "drain", "undrain", "cancel", "autoscale")
+
+SWITCHES = ("on", "off")
+"""What a request may do to autoscaling."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +211,8 @@ def check_request(
     if kind != "cancel":
         check_strategy(details.get("strategy", "live"))
     if kind == "rescale":
-        check_parallelism(details.get("parallelism"), key_groups)
+        for name in operators:
+            check_parallelism(shards_of(details, name), key_groups)
     elif kind == "move":
         to = details.get("to")
         check_executor(to, executors)
@@ -220,6 +224,11 @@ def check_request(
         check_executor(executor, executors)
         if kind == "drain" and {e.name for e in executors} - set(drained) <= {executor}:
             raise UsageError(nowhere_else(executor))
+    elif kind == "autoscale":
+        if details.get("switch") not in SWITCHES:
+            raise UsageError(
+                f"autoscaling cannot be switched {details.get('switch')!r}: say 'on' or 'off'."
+            )
     elif kind != "cancel":
         raise UsageError(f"there is no request of kind {kind!r}.")
 
@@ -227,8 +236,17 @@ def check_request(
 def operators_of(
     details: Mapping[str, object], assignments: Mapping[OperatorName, Assignment]
 ) -> list[OperatorName]:
-    """The operators that a request is about: all, unless it names one."""
+    """The operators that a request is about: all, unless it names some."""
     name = details.get("operator")
+    several = details.get("parallelism")
+    if isinstance(several, Mapping):
+        unknown = sorted(str(each) for each in several if each not in assignments)
+        if unknown or not several or name is not None:
+            raise UsageError(
+                f"parallelism= names {', '.join(unknown) or 'no operator'}. The query has "
+                f"{', '.join(map(repr, assignments))}; operator= is for one number alone."
+            )
+        return [OperatorName(each) for each in several]
     if name is None:
         return list(assignments)
     if not isinstance(name, str) or name not in assignments:
@@ -236,6 +254,12 @@ def operators_of(
             f"there is no operator {name!r}. The query has {', '.join(map(repr, assignments))}."
         )
     return [OperatorName(name)]
+
+
+def shards_of(details: Mapping[str, Any], name: OperatorName) -> Any:
+    """The number of shards that a rescale asks for, of one of its operators."""
+    given = details.get("parallelism")
+    return given[name] if isinstance(given, Mapping) else given
 
 
 def check_executor(name: object, executors: Iterable[Executor]) -> None:

@@ -15,8 +15,8 @@ rescale ends on an idle stream too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
 
@@ -30,7 +30,7 @@ from millrace.epoch.commit import (
     group_loads,
     input_rows,
 )
-from millrace.epoch.report import EpochReport, OperatorReport, Reports
+from millrace.epoch.report import EpochReport, OperatorReport, Reports, ShardReport
 from millrace.errors import MissingEpochError, MissingFileError
 from millrace.ids import Epoch, OperatorName, table_name
 from millrace.log import Journal, Trail
@@ -51,7 +51,9 @@ Watermarks = Callable[[int | None], dict[OperatorName, int | None]]
 
 
 @dataclass(eq=False)
-class _RunningEpoch:
+class RunningEpoch:
+    """An epoch between its beginning and its commit."""
+
     batch_id: int
     times: Times
     layout: Layout
@@ -82,6 +84,10 @@ class EpochRunner:
         self._batch_times = batch_times
         self._watermarks = watermarks
         self._run_id = run_id
+        self.last_reports: Reports = {}
+        """What the shards of the last epoch reported."""
+        self.last_began = 0.0
+        """When the last epoch began, on the stopwatch."""
         self._is_first = True
         self._is_unsure = False
         """Whether an epoch without rows may have been committed although that failed."""
@@ -93,20 +99,23 @@ class EpochRunner:
 
     def run(self, df: DataFrame, batch_id: int) -> EpochReport | None:
         """Run a batch and commit it; None if it was committed before."""
-        epoch = self._begin(df, batch_id)
+        epoch = self.begin(batch_id)
         if epoch is None:
             return None
         flow = self._plan(epoch, df)
         self._execute(epoch, flow)
-        self._commit(epoch)
-        return self._finish(epoch)
+        self.commit(epoch, self._plans.reports())
+        return self.finish(epoch)
 
-    def _begin(self, df: DataFrame, batch_id: int) -> _RunningEpoch | None:
+    def begin(self, batch_id: int) -> RunningEpoch | None:
+        """Number, times and assignments of a batch's epoch; None if it was committed before."""
         if self._is_first:
             # Another driver may have committed epochs between this query's start and its first
             # batch.
             self.trail = self._journal.newest()
         self._settle()
+        # Also of a batch that is done: what asks for batches without rows hears of it here.
+        processing_ms, watermark_ms = self._batch_times()
         expected = 0 if self.trail.batch_id is None else self.trail.batch_id + 1
         if batch_id < expected:
             return None
@@ -119,21 +128,20 @@ class EpochRunner:
                 "start over at a new location."
             )
         started = clock.stopwatch()
-        if self._is_first:
-            for key, value in BATCH_SETTINGS.items():
-                df.sparkSession.conf.set(key, value)
         assignments, executors = self._director.before_epoch(self.trail.epoch)
         locations = {
             name: preferred_locations(executors, a.executors) for name, a in assignments.items()
         }
-        processing_ms, watermark_ms = self._batch_times()
         watermark_us = None if watermark_ms is None else watermark_ms * 1000
         watermarks = self._watermarks(watermark_us)
         times = Times.after(self.trail, processing_ms * 1000, watermark_us, watermarks)
-        return _RunningEpoch(batch_id, times, Layout(assignments, locations), started)
+        return RunningEpoch(batch_id, times, Layout(assignments, locations), started)
 
-    def _plan(self, epoch: _RunningEpoch, df: DataFrame) -> Flow:
+    def _plan(self, epoch: RunningEpoch, df: DataFrame) -> Flow:
         is_first = epoch.times.version == 0
+        if self._is_first:
+            for key, value in BATCH_SETTINGS.items():
+                df.sparkSession.conf.set(key, value)
         flow = self._plans.over(df, encode_times(epoch.times), epoch.layout, is_first=is_first)
         if self._is_first and self._plans.are_fixed_width(df):
             for key, value in FIXED_WIDTH_SETTINGS.items():
@@ -141,7 +149,7 @@ class EpochRunner:
         epoch.phases["plan"] = clock.stopwatch() - epoch.started
         return flow
 
-    def _execute(self, epoch: _RunningEpoch, flow: Flow) -> None:
+    def _execute(self, epoch: RunningEpoch, flow: Flow) -> None:
         hooks.reach(hooks.BEFORE_SINK, epoch.times.epoch)
         at = clock.stopwatch()
         try:
@@ -151,12 +159,19 @@ class EpochRunner:
         epoch.phases["run"] = clock.stopwatch() - at
         hooks.reach(hooks.AFTER_SINK, epoch.times.epoch)
 
-    def _commit(self, epoch: _RunningEpoch) -> None:
+    def commit(
+        self, epoch: RunningEpoch, reports: Iterable[ShardReport], offsets: str | None = None
+    ) -> None:
+        """Create the manifest of an epoch whose shards have reported.
+
+        `offsets` is what Spark's log will say of the batch, if it does not say so yet.
+        """
         at = clock.stopwatch()
         assignments, number = epoch.layout.assignments, epoch.times.epoch
-        epoch.reports = collect_reports(number, assignments, self._plans.reports())
+        epoch.reports = collect_reports(number, assignments, reports)
         hooks.reach(hooks.BEFORE_MANIFEST, number)
         commit = self._new_commit(epoch.batch_id, epoch.started, input_rows(epoch.reports))
+        commit = replace(commit, offsets=offsets)
         commit_epoch(
             self._journal,
             self.trail,
@@ -222,11 +237,13 @@ class EpochRunner:
         # Else nothing is there, or another run's: then the next commit finds out.
         self._is_unsure = False
 
-    def _finish(self, epoch: _RunningEpoch) -> EpochReport:
+    def finish(self, epoch: RunningEpoch) -> EpochReport:
+        """Tell the director of an epoch that is committed."""
         number = epoch.times.epoch
         seconds = clock.stopwatch() - epoch.started
         loads = group_loads(epoch.reports, self._journal.identity.key_groups)
         self._director.after_epoch(number, seconds, loads)
+        self.last_reports, self.last_began = epoch.reports, epoch.started
         return EpochReport(
             number,
             epoch.batch_id,

@@ -22,33 +22,43 @@ from millrace.keygroups.scheme import Scheme
 from millrace.log.segment import HI
 from millrace.operators.aggregate.operator import AggregateOperator
 from millrace.operators.window.operator import WindowOperator
+from millrace.spark import jvm
 from millrace.spark.fingerprint import TypedColumns, key_group, with_fingerprint
+from millrace.spark.jvm import java_class
 from millrace.spark.template import is_bare
 
 
 def combine(df: DataFrame, keys: Sequence[Column], partials: Sequence[Column]) -> DataFrame:
-    """Aggregate each input partition on its own, in the JVM, without an exchange."""
+    """Aggregate each input partition on its own, in the JVM, without an exchange.
+
+    A real-time stream has no end to wait for: there each row is a group of its own.
+    """
+    if df.isStreaming:
+        grouped: Any = df.groupBy(*keys).agg(*partials)._jdf
+        package = jvm.load_real_time(df.sparkSession)
+        analysed = grouped.queryExecution().analyzed()
+        return DataFrame(package.RowPartials.of(grouped.sparkSession(), analysed), df.sparkSession)
     return _claim_clustered(df).groupBy(*keys).agg(*partials)
 
 
 def _claim_clustered(df: DataFrame) -> DataFrame:
     """The same rows, claimed to be clustered by any columns."""
     spark = df.sparkSession
-    jvm: Any = spark._jvm
     execution = df._jdf.queryExecution()
     plan = execution.analyzed()
     # Bare rows are taken as they are; anything on top of them runs in this plan's first stage.
     rdd = plan.rdd() if is_bare(df) else execution.toRdd()
-    nil = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
-    none = jvm.scala.Option.empty()
-    physical = jvm.org.apache.spark.sql.catalyst.plans.physical
+    nil = getattr(java_class(spark, "scala.collection.immutable.Nil$"), "MODULE$")
+    none = java_class(spark, "scala.Option").empty()
+    sql = "org.apache.spark.sql"
+    hashed = java_class(spark, f"{sql}.catalyst.plans.physical.HashPartitioning")
     # Hash partitioning over no columns satisfies a requirement to be clustered by any.
-    claimed = physical.HashPartitioning(nil, rdd.getNumPartitions())
+    claimed = hashed(nil, rdd.getNumPartitions())
     session = df._jdf.sparkSession()
-    wrapped = jvm.org.apache.spark.sql.execution.LogicalRDD(
+    wrapped = java_class(spark, f"{sql}.execution.LogicalRDD")(
         plan.output(), rdd, claimed, nil, False, none, session, none, none, False
     )
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, wrapped), spark)
+    return DataFrame(java_class(spark, f"{sql}.classic.Dataset").ofRows(session, wrapped), spark)
 
 
 def route(hi: Column, assignment: Assignment) -> Column:

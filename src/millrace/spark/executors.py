@@ -76,6 +76,16 @@ class SparkCluster:
         self._plans.prepare(assignments)
 
 
+def slots(spark: SparkSession) -> int:
+    """How many tasks can run at once."""
+    context: Any = spark.sparkContext._jsc
+    lines = str(jvm.load(spark).Executors.alive(context.sc())).splitlines()
+    cores = {name: int(count) for name, _, count in (line.split("\t") for line in lines)}
+    driver = cores.pop(DRIVER.removeprefix(PREFIX), 0)
+    per_task = int(spark.sparkContext.getConf().get("spark.task.cpus", "1") or 1)
+    return sum(count // per_task for count in cores.values()) or driver // per_task
+
+
 def preferred_locations(executors: Sequence[Executor], names: Sequence[str]) -> str:
     """Spark's task locations for executors by name; empty for those that are not alive."""
     hosts = {e.name: e.host for e in executors}

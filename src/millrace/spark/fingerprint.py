@@ -29,6 +29,9 @@ from millrace.keygroups.scheme import Scheme
 from millrace.log.segment import HI, LO
 from millrace.spark import jvm
 
+EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
+EXPRESSION_UTILS = "org.apache.spark.sql.classic.ExpressionUtils"
+
 TypedColumns = Sequence[tuple[Column, T.DataType]]
 """Expressions and their types."""
 
@@ -129,15 +132,13 @@ def _pair(spark: SparkSession, columns: TypedColumns, scheme: Scheme) -> Column:
 def _call(spark: SparkSession, columns: TypedColumns, salt: int) -> Column:
     """A call of `Fingerprints.java`: the method that takes what the key consists of."""
     package = jvm.load(spark)
-    java: Any = spark._jvm
-    catalyst = java.org.apache.spark.sql.catalyst.expressions
     fields = [T.StructField(f"k{i}", kind) for i, (_, kind) in enumerate(columns)]
     signed = salt - (1 << 64) if salt >> 63 else salt
-    computer = package.Fingerprints(_java_type(java, T.StructType(fields)), signed)
+    computer = package.Fingerprints(_java_type(spark, T.StructType(fields)), signed)
     column, kind = columns[0]
     if len(columns) == 1 and isinstance(kind, _NUMBERS):
-        zero = catalyst.Literal.default(_java_type(java, kind))
-        value = F.coalesce(column, _to_column(java, zero))
+        zero = jvm.java_class(spark, f"{EXPRESSIONS}.Literal").default(_java_type(spark, kind))
+        value = F.coalesce(column, _to_column(spark, zero))
         method, arguments = "ofNumber", [value, column.isNull()]
     elif len(columns) == 1 and isinstance(kind, T.StringType) and kind.isUTF8BinaryCollation():
         method, arguments = "ofString", [column]
@@ -155,36 +156,36 @@ def invoke(
     arguments: Sequence[Column],
 ) -> Column:
     """A call of a method of a Java object, which no plan contains but refers to."""
-    java: Any = spark._jvm
-    catalyst = java.org.apache.spark.sql.catalyst.expressions
-    listed = java.java.util.ArrayList()
+    new_list = jvm.java_class(spark, "java.util.ArrayList")
+    utils = jvm.java_class(spark, "org.apache.spark.api.python.PythonUtils")
+    listed = new_list()
     for argument in arguments:
-        listed.add(_to_expression(java, argument))
-    nil = java.PythonUtils.toSeq(java.java.util.ArrayList())
-    call = catalyst.objects.Invoke(
-        catalyst.Literal.fromObject(target),
+        listed.add(_to_expression(spark, argument))
+    nil = utils.toSeq(new_list())
+    call = jvm.java_class(spark, f"{EXPRESSIONS}.objects.Invoke")(
+        jvm.java_class(spark, f"{EXPRESSIONS}.Literal").fromObject(target),
         method,
-        _java_type(java, data_type),
-        java.PythonUtils.toSeq(listed),
+        _java_type(spark, data_type),
+        utils.toSeq(listed),
         nil,
         False,
         False,
         True,
     )
-    return _to_column(java, call)
+    return _to_column(spark, call)
 
 
-def _java_type(java: Any, data_type: T.DataType) -> Any:
-    return java.org.apache.spark.sql.types.DataType.fromJson(data_type.json())
+def _java_type(spark: SparkSession, data_type: T.DataType) -> Any:
+    return jvm.java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(data_type.json())
 
 
-def _to_expression(java: Any, column: Column) -> Any:
+def _to_expression(spark: SparkSession, column: Column) -> Any:
     classic: Any = column
-    return java.org.apache.spark.sql.classic.ExpressionUtils.expression(classic._jc)
+    return jvm.java_class(spark, EXPRESSION_UTILS).expression(classic._jc)
 
 
-def _to_column(java: Any, expression: Any) -> Column:
-    return ClassicColumn(java.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+def _to_column(spark: SparkSession, expression: Any) -> Column:
+    return ClassicColumn(jvm.java_class(spark, EXPRESSION_UTILS).column(expression))
 
 
 def _half(spark: SparkSession, columns: TypedColumns, salt: int) -> Column:
@@ -216,7 +217,5 @@ def _parts(spark: SparkSession, column: Column, data_type: T.DataType, salt: int
 
 def _collation_key(spark: SparkSession, column: Column) -> Column:
     """Bytes that are equal exactly when the strings are. Spark has no function for it."""
-    java: Any = spark._jvm
-    inner = _to_expression(java, column)
-    key = java.org.apache.spark.sql.catalyst.expressions.CollationKey(inner)
-    return _to_column(java, key)
+    key = jvm.java_class(spark, f"{EXPRESSIONS}.CollationKey")(_to_expression(spark, column))
+    return _to_column(spark, key)

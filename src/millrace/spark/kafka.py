@@ -10,6 +10,7 @@ named here were tested together on 4.3; a later Spark gets the connector of its 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,13 @@ SESSION_ADVICE = (
     "Spark's connector for Kafka are."
 )
 
+CLIENT = "kafka."
+"""What options of Kafka's own client begin with, in the connector and in the sink."""
+
 _CLIENT = "org.apache.kafka.clients.producer.KafkaProducer"
 _SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+_KAFKAS = re.compile(r"(org\.apache\.kafka\.[\w.$]+: .*)")
+_PACKAGE = re.compile(r"^(\w+\.)+")
 
 
 def coordinates(version: str = pyspark.__version__) -> tuple[str, ...]:
@@ -97,10 +103,33 @@ def has_client(spark: SparkSession) -> bool:
     return _has(spark, _CLIENT)
 
 
-def _has(spark: SparkSession, name: str) -> bool:
+def is_on_class_path(spark: SparkSession) -> bool:
+    """Whether the JVM has had the connector from its start.
+
+    `ADD JAR` comes too late for the driver's threads that read the results of tasks, and in real
+    time the connector's offsets are among these.
+    """
     loader: Any = spark._jsparkSession.sharedState().jarClassLoader()
-    path = name.replace(".", "/") + ".class"
-    return loader.getResource(path) is not None
+    return _finds(loader.getParent(), _SOURCE)
+
+
+def reason(error: Exception) -> str:
+    """What Kafka says, of all that Java says about it."""
+    return last_cause(str(error)) or _first_line(error)
+
+
+def last_cause(text: str) -> str | None:
+    """The last error of Kafka's own in what Java prints."""
+    causes = _KAFKAS.findall(text)
+    return _PACKAGE.sub("", causes[-1]) if causes else None
+
+
+def _has(spark: SparkSession, name: str) -> bool:
+    return _finds(spark._jsparkSession.sharedState().jarClassLoader(), name)
+
+
+def _finds(loader: Any, name: str) -> bool:
+    return loader.getResource(name.replace(".", "/") + ".class") is not None
 
 
 def _first_line(error: Exception) -> str:

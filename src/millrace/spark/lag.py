@@ -6,19 +6,44 @@ sources that number their rows by partition, as Kafka does, say so.
 Seconds behind are a bound from above: they count from the last batch whose planning found nothing
 that is still unread. That needs no time in the rows, and asks nobody.
 
-Rough edge: Spark remembers a hundred batches. A query that has been behind for longer, or since its
-start, does not know since when.
+Rough edge: Spark remembers a hundred batches, and `LagHistory` those at which somebody looked. A
+query that has been behind for longer, or since its start, does not know since when.
 """
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 Offsets = dict[tuple[str, str], int]
 """Topic and partition -> offset."""
+
+KEPT = 1000
+"""Batches of which a history remembers what their sources said."""
+
+
+class LagHistory:
+    """The lag of a query that is asked for it now and then, at the cost of its last batch alone.
+
+    Batches that nobody asked about are missing, so seconds are a looser bound: still from above.
+    """
+
+    def __init__(self) -> None:
+        self._seen: deque[dict[str, Any]] = deque(maxlen=KEPT)
+
+    def take(self, published: Mapping[str, Any]) -> None:
+        """Remember what Spark has published last; again is no harm."""
+        parts = ("description", "endOffset", "latestOffset")
+        sources = [{part: source[part] for part in parts} for source in published["sources"]]
+        if not self._seen or self._seen[-1]["timestamp"] != published["timestamp"]:
+            self._seen.append({"timestamp": published["timestamp"], "sources": sources})
+
+    def lags(self, sources: int) -> list[dict[str, Any]]:
+        """The lag of each of the first so many sources."""
+        return source_lags(list(self._seen), sources)
 
 
 def source_lags(published: Sequence[Mapping[str, Any]], sources: int) -> list[dict[str, Any]]:

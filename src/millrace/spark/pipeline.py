@@ -165,7 +165,13 @@ class _Planning:
             return self._for_readers(point, self._union(point, point.step))
         assert isinstance(point.step, TransformStep)
         (read,) = point.inputs
-        return self._for_readers(point, point.step.function(self.rows(read)))
+        function, rows = point.step.function, self.rows(read)
+        if point.step.is_fixed:
+            place = self._pipeline.graph.points.index(point)
+            return self._for_readers(
+                point, self._planned(("transform", str(place)), rows, function)
+            )
+        return self._for_readers(point, function(rows))
 
     def _is_shared(self, point: Point) -> bool:
         return self._pipeline.graph.is_shared(point)

@@ -28,6 +28,9 @@ from millrace.log import Journal, Trail
 from millrace.log.collector import Collector
 from millrace.log.fence import Fence
 from millrace.log.leases import keeping
+from millrace.reconfigure.autoscale.recording import Records
+from millrace.reconfigure.autoscale.scaler import Autoscaler
+from millrace.reconfigure.autoscale.settings import Settings
 from millrace.reconfigure.background import Background
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.reconfigure.director import Director
@@ -36,8 +39,10 @@ from millrace.repeating import Repeating, first_line, problems
 from millrace.spark.epoch import BatchTimes, EpochRunner
 from millrace.spark.executors import SparkCluster
 from millrace.spark.failures import unwrapped
+from millrace.spark.jvm import java_class
 from millrace.spark.pipeline import Pipeline
 from millrace.spark.plans import PlanCache
+from millrace.spark.scaling import EndedEpoch, ScalingThread
 
 KEPT_REPORTS = 1000
 
@@ -74,6 +79,8 @@ class RunOptions:
     memory_bytes: int
     ansi: bool
     director: DirectorOptions
+    autoscale: Settings | None = None
+    trigger_seconds: float = 0.0
 
 
 class Run:
@@ -89,6 +96,7 @@ class Run:
         batch_times: BatchTimes,
     ) -> None:
         self.id = clock.fresh_id()
+        self.spark = spark
         self.journal = journal
         self.operators = pipeline.operators
         self.failure: BaseException | None = None
@@ -113,6 +121,15 @@ class Run:
             pipeline.watermarks,
             run_id=self.id,
         )
+        self.scaling: ScalingThread | None = None
+        """Autoscaling, if the query was started with it."""
+        if options.autoscale is not None:
+            self.scaling = ScalingThread(
+                Autoscaler(self.director, options.autoscale, Records(journal.store)),
+                self.director,
+                lambda: self.spark_query.lastProgress,
+                options.trigger_seconds,
+            )
         self._collector = Collector(journal, options.retain_epochs)
         self._fence = Fence(journal, self.id)
         self._fence_thread = Repeating("fence", self._watch_fence)
@@ -141,6 +158,8 @@ class Run:
             self._last_batch = clock.stopwatch()
             self._idle.start()
             self._fence_thread.start()
+            if self.scaling is not None:
+                self.scaling.thread.start()
         except BaseException:
             # Nobody gets a handle on what Spark has started.
             self.stop(0.0)
@@ -197,6 +216,10 @@ class Run:
         self._await_switch(None)
         return self.spark_query
 
+    def await_available(self, query: StreamingQuery) -> None:
+        """Wait until everything the sources have now is committed, or the query has ended."""
+        query.processAllAvailable()
+
     def _await_switch(self, timeout: float | None) -> bool:
         """Wait while Spark's query is being stopped or started; False if that takes longer."""
         free = self._switch_lock.acquire(timeout=-1 if timeout is None else timeout)
@@ -213,6 +236,8 @@ class Run:
     def problem(self) -> str | None:
         """What fails outside the epochs, such as taking requests; None if nothing does."""
         threads = [self._collector.thread, self._idle, self._fence_thread, keeping()]
+        if self.scaling is not None:
+            threads.append(self.scaling.thread)
         return problems([*self._background.threads, *threads])
 
     def _is_over(self) -> bool:
@@ -244,14 +269,33 @@ class Run:
 
     def _run(self, df: DataFrame, batch_id: int) -> None:
         report = self._runner.run(df, batch_id)
-        if report is None:
-            return
+        if report is not None:
+            self._note(report)
+
+    def _note(self, report: EpochReport) -> None:
+        """An epoch is committed."""
         self.reports.append(report)
         del self.reports[:-KEPT_REPORTS]
         self._after_epoch(report.epoch)
+        if self.scaling is not None:
+            self.scaling.after_epoch(
+                EndedEpoch(
+                    report.epoch,
+                    report.batch_id,
+                    clock.now_ms() / 1000,
+                    report.seconds,
+                    self._runner.last_began,
+                    self._runner.last_reports,
+                    self._state_bytes(),
+                )
+            )
         if self.director.restarting.is_set():
             threading.Thread(target=self._restart, name="millrace-restart").start()
         hooks.reach(hooks.BEFORE_COMMIT, report.epoch)
+
+    def _state_bytes(self) -> int:
+        logs = self.trail.operators.values()
+        return sum(entry.bytes for log in logs for entry in log.segments().values())
 
     def _after_epoch(self, epoch: Epoch) -> None:
         self._collector.after_epoch(epoch)
@@ -342,6 +386,8 @@ class Run:
         self._background.close()
         self._collector.close()
         self._fence_thread.close()
+        if self.scaling is not None:
+            self.scaling.close()
 
     def _halt(self, timeout: float) -> None:
         idle = self._epoch_lock.acquire(timeout=timeout)
@@ -390,9 +436,9 @@ def _await_query(query: StreamingQuery, timeout: float | None) -> bool:
 
 def _await_stop(spark: SparkSession) -> None:
     """Sleep on the stream's own thread until the stop interrupts it."""
-    jvm: Any = spark._jvm
+    thread = java_class(spark, "java.lang.Thread")
     try:
-        jvm.java.lang.Thread.sleep(STOP_MS)
+        thread.sleep(STOP_MS)
     except Py4JJavaError as error:
         raise _interrupted() if _is_interruption(error) else error from None
 

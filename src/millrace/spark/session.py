@@ -10,13 +10,14 @@ from typing import Any
 
 import pandas
 import pyspark
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from millrace.errors import SessionError, UnsupportedVersionError, UsageError
 from millrace.log.store.objects import SETTINGS as OBJECT_STORES
 from millrace.log.store.retries import REQUEST, TOTAL
 from millrace.log.store.webhdfs import USER
-from millrace.spark.kafka import add_connector
+from millrace.spark.kafka import add_connector, jars
 from millrace.spark.tables import register
 
 DAEMON_MODULE = "millrace.spark.daemon"
@@ -37,6 +38,18 @@ SETTINGS: dict[str, tuple[str, str]] = {
     ),
 }
 """Settings and why they matter. All are fixed when the session starts."""
+
+REAL_TIME_SETTINGS: dict[str, tuple[str, str]] = {
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": (
+        "2",
+        "a row waits at most two milliseconds for others before it is sent on, not fifty",
+    ),
+}
+"""Settings that only real-time queries need, fixed when the session starts too."""
+
+ANSWER_SECONDS = "spark.millrace.realTime.answerSeconds"
+"""How long a real-time task waits for its shard before it takes the shard's process for stuck."""
+ANSWER_SECONDS_DEFAULT = "120"
 
 STORE_SETTINGS = (*OBJECT_STORES, USER, TOTAL, REQUEST)
 """Variables of the driver's environment that executors need too, to reach the location."""
@@ -88,12 +101,16 @@ def session(
     builder: Any = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    for key, (value, _) in SETTINGS.items():
+    for key, (value, _) in {**SETTINGS, **REAL_TIME_SETTINGS}.items():
         builder = builder.config(key, value)
     for key, text in executor_environment(os.environ).items():
         builder = builder.config(key, text)
     for key, value in (config or {}).items():
         builder = builder.config(key, value)
+    if isinstance(kafka, str | os.PathLike) and SparkContext._gateway is None:
+        # No JVM yet: it starts with the connector, which real time needs.
+        given = [str(jar) for jar in [(config or {}).get("spark.jars")] if jar]
+        builder = builder.config("spark.jars", ",".join([*given, *jars(kafka)]))
     spark: SparkSession = builder.getOrCreate()
     check_session(spark)
     register(spark)
@@ -134,6 +151,20 @@ def check_session(spark: SparkSession) -> list[str]:
         warnings.warn(
             f"this Spark session runs Millrace slower than it could. Use mr.session(...), or set "
             f"before the session starts: {advice}.",
+            stacklevel=3,
+        )
+    return lacking
+
+
+def check_real_time(spark: SparkSession) -> list[str]:
+    """Warn about settings that a session lacks for real-time queries; returns them."""
+    conf = spark.sparkContext.getConf()
+    lacking = [key for key in REAL_TIME_SETTINGS if conf.get(key) is None]
+    for key in lacking:
+        value, why = REAL_TIME_SETTINGS[key]
+        warnings.warn(
+            f"real-time rows of this session take longer than they could. Use mr.session(...), or "
+            f"set before the session starts: {key}={value} ({why}).",
             stacklevel=3,
         )
     return lacking

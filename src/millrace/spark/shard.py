@@ -20,6 +20,7 @@ from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from millrace import clock, hooks
+from millrace.epoch.arrivals import Arrivals, arrivals
 from millrace.epoch.commit import Times, Watermark
 from millrace.epoch.report import ShardReport
 from millrace.epoch.rows import decode
@@ -98,6 +99,7 @@ def _run(
     me = task_identity()
     times = decode_times(me.moment)
     watch = _Stopwatch()
+    processor = clock.processor_seconds()
     rows = [batch for batch in batches if batch.num_rows]
     watch.lap("input")
     hooks.reach(hooks.AFTER_INPUT, times.epoch)
@@ -108,7 +110,8 @@ def _run(
         return
     shard = open_shard(task, operator, me.shard, times.moment(task.assignment, task.operator))
     watch.lap("follow")
-    change = shard.apply(decode(pa.Table.from_batches(rows)) if rows else None)
+    given = decode(pa.Table.from_batches(rows)) if rows else None
+    change = shard.apply(given)
     watch.lap("apply")
     hooks.reach(hooks.BEFORE_SEGMENT, times.epoch)
     with ThreadPoolExecutor(1, thread_name_prefix="millrace-segment") as writer:
@@ -117,7 +120,18 @@ def _run(
         watch.lap("output")
         report = sealing.result()
     watch.lap("segment")
-    reports.add([report])
+    came = Arrivals({}) if given is None else arrivals(given, shard.groups, task.key_groups)
+    used = clock.processor_seconds() - processor
+    reports.add(
+        [
+            dataclasses.replace(
+                report,
+                arrived_rows=came.rows,
+                hot_key=came.hot_key,
+                processor_seconds=used,
+            )
+        ]
+    )
     hooks.reach(hooks.AFTER_SEGMENT, times.epoch)
 
 

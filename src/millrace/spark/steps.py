@@ -32,6 +32,8 @@ class TransformStep:
     function: Callable[[DataFrame], DataFrame]
     is_own: bool = False
     """Whether it belongs to the operator before it, whose other outputs are then asked for here."""
+    is_fixed: bool = False
+    """Whether it gives the same plan for every batch, so that one is enough."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -108,3 +109,10 @@ def conforms(given: T.StructType, schema: T.StructType) -> bool:
     """Whether rows have exactly the columns of a schema, NULLs aside."""
     have, want = ([(f.name, f.dataType.simpleString()) for f in s.fields] for s in (given, schema))
     return have == want
+
+
+def count_sources(stream: DataFrame) -> int:
+    """How many sources Spark reads for a stream."""
+    plan: Any = stream._jdf.queryExecution().analyzed()
+    leaves = plan.collectLeaves()
+    return sum(bool(leaves.apply(at).isStreaming()) for at in range(leaves.size()))

@@ -22,11 +22,22 @@ operators over two streams:
         left_time="clicked", right_time="shown", within=("-1 hour", "0 seconds"), how="left",
     )
     harness.send([{"ad": "a", "clicked": noon}], [{"ad": "a", "shown": noon - mr.minutes(5)}])
+
+`PatternHarness` is for `match`; its conditions and columns are written with `column` and `earlier`:
+
+    harness = mr.testing.PatternHarness(
+        mr.pattern("low").where(mr.testing.column("price") < 10)
+        .followed_by("high").where(mr.testing.column("price") > 20).within("1 hour"),
+        key="share", schema="share string, price double, at timestamp", event_time="at",
+        select={"price": mr.testing.earlier("high").last("price")},
+    )
 """
 
+from millrace.operators.pattern.expressions import column, earlier
 from millrace.testing.dedup import DedupHarness
 from millrace.testing.epochs import Emitted
 from millrace.testing.joins import AsOfHarness, JoinHarness, LookupHarness
+from millrace.testing.patterns import PatternHarness
 from millrace.testing.processors import Broadcasts, Harness, run
 from millrace.testing.sessions import SessionHarness
 from millrace.testing.windows import WindowHarness
@@ -39,7 +50,10 @@ __all__ = [
     "Harness",
     "JoinHarness",
     "LookupHarness",
+    "PatternHarness",
     "SessionHarness",
     "WindowHarness",
+    "column",
+    "earlier",
     "run",
 ]

@@ -25,6 +25,7 @@ from millrace.keygroups.scheme import UNSALTED
 from millrace.log import Journal, open_store
 from millrace.operators import Operator
 from millrace.operators.operator import MAIN, MAIN_OUTPUT, Column
+from millrace.operators.pattern.operator import TIMEOUTS
 from millrace.operators.process.convert import encode_key, from_us, to_arrow, to_python, to_us
 from millrace.operators.process.outputs import LATE
 from millrace.state.replica import Replica
@@ -57,6 +58,12 @@ class Emitted(list[tuple[Any, ...]]):
         if LATE not in self._sides:
             raise UnknownOutputError("without event_time= no row is late.")
         return self._sides[LATE]
+
+    def timeouts(self) -> list[tuple[Any, ...]]:
+        """The partial matches whose time was over."""
+        if TIMEOUTS not in self._sides:
+            raise UnknownOutputError("only a pattern has partial matches.")
+        return self._sides[TIMEOUTS]
 
     def then(self, later: Emitted) -> Emitted:
         """These rows, and those of a later epoch."""

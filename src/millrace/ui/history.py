@@ -18,7 +18,9 @@ from millrace.ids import OperatorName, parse_table_name, table_name
 from millrace.keygroups import Assignment
 from millrace.log import Trail
 from millrace.log.manifest import Manifest
+from millrace.reconfigure.autoscale.history import Decision
 from millrace.reconfigure.requests import Answer, Request
+from millrace.ui.histogram import Histogram
 
 KEPT_POINTS = 3600
 KEPT_MARKS = 1000
@@ -52,7 +54,7 @@ class Mark:
     """Something to see on the time line."""
 
     kind: str
-    """start, rescale, move, drain, undrain, recovery, lost, joined, failed, note"""
+    """start, rescale, move, drain, undrain, autoscale, recovery, lost, joined, failed, note"""
     time_ms: int
     title: str
     detail: str = ""
@@ -99,6 +101,11 @@ class History:
         self.written = 0
         self.rows = 0
         self.epochs = 0
+        self.took = Histogram()
+        """How long epochs took, by their manifests."""
+        self.latency = Histogram()
+        """From the begin of the epoch before to the commit, in one run of the query."""
+        self._began_ms: float | None = None
         self._starts: deque[Mark] = deque(maxlen=KEPT_MARKS)
         self._changes: deque[_Change] = deque(maxlen=KEPT_MARKS)
         self._run = ""
@@ -110,13 +117,24 @@ class History:
             if self._run or manifest.epoch == 1:
                 mark = Mark("start", manifest.time_ms, title, epoch=manifest.epoch)
                 self._starts.append(mark)
+            self._began_ms = None
         self._note_assignments(manifest, restarted=self._run != manifest.run)
         self._run = manifest.run
         point = _point(manifest, trail)
+        self._count(point)
         self.points.append(point)
         self.written += point.written
         self.rows += point.rows or 0
         self.epochs += 1
+
+    def _count(self, point: Point) -> None:
+        """Add an epoch to the histograms; one without rows says nothing about rows."""
+        if point.took_ms is None or not point.rows:
+            return
+        self.took.add(point.took_ms / 1000)
+        if self._began_ms is not None:
+            self.latency.add(max(0.0, point.time_ms - self._began_ms) / 1000)
+        self._began_ms = point.time_ms - point.took_ms
 
     def know_better(self, epoch: int, *, rows: int | None, took_ms: float | None) -> None:
         """Replace an epoch's figures by what the query's own process measured."""
@@ -207,14 +225,18 @@ def mark_of(request: Request, answer: Answer | None) -> Mark:
     """A request on the time line, with what it did if it is done."""
     details = request.details
     title = {
-        "rescale": f"rescale to {details.get('parallelism')}",
+        "rescale": f"rescale to {_wanted(details.get('parallelism'))}",
         "move": f"move to {details.get('to')}",
         "drain": f"drain {details.get('executor')}",
         "undrain": f"undrain {details.get('executor')}",
+        "autoscale": f"autoscaling {details.get('switch')}",
     }.get(request.kind, request.kind)
     strategy = str(details.get("strategy", ""))
+    # Why autoscaling asked for it.
+    why = f": {details['reason']}" if isinstance(details.get("reason"), str) else ""
     if answer is None:
-        return Mark(request.kind, request.created_ms, title, f"{strategy}, under way", "waiting")
+        under_way = f"{strategy}, under way{why}"
+        return Mark(request.kind, request.created_ms, title, under_way, "waiting")
     if answer.state != "done":
         return Mark(request.kind, request.created_ms, title, answer.reason, answer.state)
     report = answer.report
@@ -225,12 +247,30 @@ def mark_of(request: Request, answer: Answer | None) -> Mark:
     seconds = float(report.get("seconds", 0))
     detail = (
         f"{strategy}: {report.get('key_groups', 0)} key groups, "
-        f"{report.get('bytes', 0) / 1e6:.1f} MB, {report.get('epochs', 0)} epochs, {seconds:.1f} s"
+        f"{report.get('bytes', 0) / 1e6:.1f} MB, {report.get('epochs', 0)} epochs, "
+        f"{seconds:.1f} s{why}"
     )
     end = request.created_ms + round(seconds * 1000)
     return Mark(
         request.kind, request.created_ms, title, detail, "done", end, report.get("first_epoch")
     )
+
+
+def _wanted(parallelism: object) -> str:
+    """The shards that a rescale asks for, of all operators or of some."""
+    if isinstance(parallelism, Mapping):
+        return ", ".join(f"{shards} ({name})" for name, shards in parallelism.items())
+    return str(parallelism)
+
+
+def decision_mark(decision: Decision) -> Mark:
+    """A decision of autoscaling that no request shows, on the time line."""
+    title = "no executors to be had" if decision.blocked else "autoscaling"
+    if not decision.blocked and decision.acts:
+        title = f"would {decision.action} to {_wanted(decision.parallelism)}"
+    detail = "; ".join([decision.reason, *decision.advice])
+    at = round(decision.at * 1000)
+    return Mark("autoscale", at, title, detail, epoch=decision.epoch)
 
 
 def _span(answer: Answer | None) -> tuple[float, float]:

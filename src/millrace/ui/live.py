@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from millrace.ui.watch import QueryStatus
+from millrace.ui.histogram import Histogram
+from millrace.ui.watch import QueryStatus, SourceLag
 
 if TYPE_CHECKING:
     from millrace.api.query import Query
@@ -30,6 +31,7 @@ class LiveQuery:
         self._published: dict[int, Figures] = {}
         """Batch -> what Spark has published of it."""
         self._last_published: tuple[int, str] = (-1, "")
+        self._shard_seconds: dict[str, Histogram] = {}
 
     def status(self) -> QueryStatus:
         """How it is now; after its end, how it was, and why it ended."""
@@ -49,7 +51,11 @@ class LiveQuery:
             reason = "" if error is None else str(error).split("\n", 1)[0]
             return QueryStatus(state, reason, (), self._figures())
         problem, executors = query.problem or "", tuple(query.executors())
-        return QueryStatus("running", problem, executors, self._figures(), query.rows_behind())
+        scaling = query.scaling() if query.is_autoscaled else None
+        sources = tuple(SourceLag(**lag) for lag in query.lag())
+        return QueryStatus(
+            "running", problem, executors, self._figures(), sources, self._shard_seconds, scaling
+        )
 
     def _figures(self) -> dict[int, Figures]:
         """Of the epochs that Spark has published its own figures for."""
@@ -57,6 +63,9 @@ class LiveQuery:
         newest = max(self._epochs.values(), default=0)
         for report in self._query.recent_progress(after=newest):
             self._epochs[report["batch_id"]] = report["epoch"]
+            for name, operator in report["operators"].items():
+                took = self._shard_seconds.setdefault(name, Histogram())
+                took.add(sum(operator["shard_seconds"].values()))
         for progress in self._new_progress():
             took = progress["durationMs"].get("triggerExecution")
             figures = (progress["numInputRows"], None if took is None else float(took))

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from millrace import clock
 from millrace.errors import BrokenChainError, MillraceError, MissingFileError
 from millrace.ids import Epoch
 from millrace.log import Journal, Trail, open_store
+from millrace.reconfigure.autoscale.history import Decision
+from millrace.reconfigure.autoscale.recording import Records
+from millrace.reconfigure.autoscale.scaler import Scaling
 from millrace.reconfigure.requests import Answer, Request, Requests
+from millrace.ui.histogram import Histogram
 from millrace.ui.history import (
     KEPT_MARKS,
     KEPT_POINTS,
@@ -25,6 +29,7 @@ from millrace.ui.history import (
     Mark,
     OperatorNow,
     Point,
+    decision_mark,
     operators_now,
 )
 
@@ -32,6 +37,17 @@ REQUESTS_EVERY = 2.0
 """Seconds between looks at the requests, which need a listing."""
 
 COLUMNS = tuple(Point.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class SourceLag:
+    """How far a query is behind a source; None where the source does not tell."""
+
+    source: str
+    rows_behind: int | None
+    """Rows that it had when its last batch was planned, and the batch left."""
+    seconds_behind: float | None
+    """For how long they have been waiting, at most."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +60,11 @@ class QueryStatus:
     executors: tuple[str, ...] = ()
     figures: Mapping[int, tuple[int | None, float | None]] = field(default_factory=dict)
     """Epoch -> rows its sources gave, and milliseconds from trigger to commit."""
-    rows_behind: Mapping[str, int] = field(default_factory=dict)
-    """Source -> rows that it had when its last batch was planned, and the batch left."""
+    sources: tuple[SourceLag, ...] = ()
+    shard_seconds: Mapping[str, Histogram] = field(default_factory=dict)
+    """Operator -> how long its slowest shard took in epochs."""
+    scaling: Scaling | None = None
+    """Autoscaling, if the query was started with it."""
 
 
 class Source(Protocol):
@@ -67,6 +86,12 @@ class Watch:
         self._answered: dict[str, tuple[Request, Answer]] = {}
         self._asked: list[tuple[Request, Answer | None]] = []
         self._asked_at = -REQUESTS_EVERY
+        self._records = Records(self.journal.store)
+        self._decided: dict[str, Decision] = {}
+        self.decided: Counter[str] = Counter()
+        """How often autoscaling decided what; also what is forgotten by now."""
+        self.move_seconds: dict[str, Histogram] = {}
+        """Kind of request -> how long those took that are done."""
         self._trail: Trail | None = None
         self._operators: list[OperatorNow] = []
         self._notes: deque[Mark] = deque(maxlen=KEPT_MARKS)
@@ -97,6 +122,7 @@ class Watch:
         now = clock.stopwatch()
         if now - self._asked_at >= REQUESTS_EVERY:
             self._asked = self._read_requests()
+            self._decided = self._read_decisions()
             self._asked_at = now
 
     def _follow(self) -> None:
@@ -178,8 +204,26 @@ class Watch:
                 continue
             if answer is not None:
                 self._answered[id_] = (request, answer)
+                if answer.state == "done" and "seconds" in answer.report:
+                    took = self.move_seconds.setdefault(request.kind, Histogram())
+                    took.add(float(answer.report["seconds"]))
             found.append((request, answer))
         return [(r, a) for r, a in found if r.kind != "cancel"]
+
+    def _read_decisions(self) -> dict[str, Decision]:
+        """The decisions of autoscaling by their files; a file never changes."""
+        found: dict[str, Decision] = {}
+        for path in self._records.decision_paths():
+            decision = self._decided.get(path) or self._records.read_decision(path)
+            if decision is not None:
+                found[path] = decision
+                self.decided[decision.action] += path not in self._decided
+        return found
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The decisions of autoscaling, oldest first."""
+        return list(self._decided.values())
 
     def marks(self) -> list[Mark]:
         """Everything on the time line, oldest first."""
@@ -188,7 +232,10 @@ class Watch:
         }
         alive = self._live.executors if self._live is not None else ()
         derived = self.history.marks(self._asked, known.union(alive))
-        return sorted([*derived, *self._notes], key=lambda mark: mark.time_ms)
+        asked = {r.details.get("reason") for r, _ in self._asked}
+        # Those that became requests are shown as such.
+        decided = [decision_mark(d) for d in self.decisions if d.reason not in asked]
+        return sorted([*derived, *self._notes, *decided], key=lambda mark: mark.time_ms)
 
     def snapshot(self, after: int = 0) -> dict[str, Any]:
         """Everything the page shows; of the epochs only those after `after`."""
@@ -206,6 +253,7 @@ class Watch:
             "error": (live.error if live is not None else "") or self.problem,
             "epoch": points[-1].epoch if points else 0,
             "sourceRows": live is not None,
+            "sources": [asdict(source) for source in live.sources] if running and live else [],
             "columns": COLUMNS,
             "points": [[getattr(point, name) for name in COLUMNS] for point in new],
             "marks": [mark.to_json() for mark in self.marks()],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from millrace_lab.bench._contract import Result
+from millrace_lab.bench._openloop import Side
 from millrace_lab.bench._timeline import Spread, Timeline
 
+MOVES = ("out", "in")
 LEAST_EPOCHS = 5
 """Throughput during a move is over at least this many epochs: one or two say little."""
 
@@ -50,6 +53,45 @@ def measure(
         throughput=timeline.throughput(requested, least) / timeline.throughput(since, requested),
         bytes=int(move["bytes"]),
     )
+
+
+def there_and_back(
+    side: Side, name: str, strategy: str, parallelisms: Sequence[int], steady: float
+) -> list[dict[str, Any]]:
+    """Rescale a running query, let it run for a while after each move; what they report."""
+    process, moves = side.process, []
+    for parallelism in parallelisms:
+        moves.append(process.call("rescale", parallelism=parallelism, strategy=strategy))
+        process.call("wait_commits", name=name, number=1, timeout=300)
+        process.call("wait", seconds=steady)
+    process.call("wait_commits", name=name, number=1, timeout=300)
+    return moves
+
+
+def measure_both(
+    timeline: Timeline, moves: Sequence[dict[str, Any]], steady: float, trigger: float
+) -> list[Measured]:
+    """Out and in again, of a run that was steady for some seconds before each."""
+    first, second = moves
+    returned = timeline.first_commit(first["ended"])
+    windows = (
+        (first["requested"] - steady, second["requested"]),
+        (max(returned, second["requested"] - 0.75 * steady), timeline.points[-1].committed),
+    )
+    return [
+        measure(timeline, move, since, until, trigger)
+        for move, (since, until) in zip(moves, windows, strict=True)
+    ]
+
+
+def add_worse(result: Result, prefix: str, measured: Sequence[Measured]) -> None:
+    """The worse of several moves, or their sum."""
+    result.figure(f"{prefix}.p99_during_over_before", max(m.p99_ratio for m in measured))
+    result.figure(f"{prefix}.downtime_s", max(m.downtime for m in measured))
+    result.figure(f"{prefix}.duration_s", max(m.duration for m in measured))
+    result.figure(f"{prefix}.epochs_missed", sum(m.missed for m in measured))
+    result.figure(f"{prefix}.throughput_during_over_before", min(m.throughput for m in measured))
+    result.figure(f"{prefix}.bytes", sum(m.bytes for m in measured))
 
 
 def add_figures(result: Result, prefix: str, measured: Measured) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,21 @@ TRIGGER_TEXT = "1 second"
 EXECUTOR_MB = 640
 PROBE_SECONDS = 600.0
 """How long a side is waited for, at most, while its capacity is measured."""
+ROOT = "MILLRACE_BENCH_ROOT"
+"""The variable with the URL below which the locations of a remote store are."""
 LOAD = 0.5
 """The share of its capacity that a side is given."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """How slow the location's store is made to be."""
+    """What kind of store a location is in, and how slow it is made to be."""
 
     latency_ms: float = 0.0
     mb_per_s: float = 0.0
+    is_remote: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """More of the environment of the driver and the executors."""
 
     @property
     def is_slow(self) -> bool:
@@ -42,8 +47,8 @@ class Store:
 
     def environment(self) -> dict[str, str]:
         if not self.is_slow:
-            return {}
-        return slow.environment(self.latency_ms, self.mb_per_s)
+            return dict(self.variables)
+        return {**slow.environment(self.latency_ms, self.mb_per_s), **self.variables}
 
 
 @dataclass
@@ -62,7 +67,7 @@ class Side:
     ) -> Side:
         """Start its Spark and create all keys."""
         # Relative: an executor's working directory is its own, as its disk would be.
-        folder = {copies.VARIABLE: "copies"} if store.is_slow else {}
+        folder = {copies.VARIABLE: "copies"} if store.is_slow or store.is_remote else {}
         process.call(
             "open",
             executors=executors,

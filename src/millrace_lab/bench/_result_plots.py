@@ -7,9 +7,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from millrace_lab.bench.report import MEASURES, Results, _kinds_and_sizes
+from millrace_lab.bench.report import BACKEND_MEASURES, MEASURES, Results, _kinds_and_sizes
 
 COLOURS = ("#9ecae1", "#3182bd", "#08306b", "#fdae6b")
+ENGINE_COLOURS = {
+    "millrace": "#3182bd",
+    "millrace_table": "#08306b",
+    "dict": "#bdbdbd",
+    "rocksdb": "#fdae6b",
+    "redis": "#de2d26",
+    "spark_store": "#74c476",
+}
 PEER_COLOURS = {
     "millrace": "#08306b",
     "millrace_compat": "#3182bd",
@@ -20,8 +28,8 @@ PEER_COLOURS = {
 
 def draw(results: Results, folder: Path) -> list[str]:
     """Draw every picture there are results for; returns the files' names."""
-    drawers = {"state-types": _state_types, "python": _python}
-    wanted = {name: draw for name, draw in drawers.items() if name in results}
+    drawers = {"state-types": _state_types, "python": _python, "backends": _backends}
+    wanted = {n: draw for n, draw in drawers.items() if n in results and results[n]["figures"]}
     if not wanted:
         return []
     import matplotlib
@@ -54,6 +62,37 @@ def _state_types(result: Mapping[str, Any], path: Path) -> None:
         axis.grid(axis="y", alpha=0.3)
         axis.set_axisbelow(True)
     axes.flat[0].legend(fontsize=8)
+    _save(figure, path)
+
+
+def _backends(result: Mapping[str, Any], path: Path) -> None:
+    """A panel per operation: kinds and sizes side by side, a bar per engine."""
+    from matplotlib import pyplot
+
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for name, value in result["figures"].items():
+        measure, _, rest = name.partition(".")
+        if measure in BACKEND_MEASURES:
+            engine, _, cell = rest.partition(".")
+            found.setdefault(measure, {}).setdefault(engine, {})[cell] = value
+    figure, axes = pyplot.subplots(-(-len(found) // 2), 2, figsize=(13, 3.1 * -(-len(found) // 2)))
+    for axis, (measure, engines) in zip(axes.flat, found.items(), strict=False):
+        cells = list(dict.fromkeys(cell for by_cell in engines.values() for cell in by_cell))
+        width = 0.8 / len(engines)
+        for number, (engine, by_cell) in enumerate(engines.items()):
+            shift = (number - (len(engines) - 1) / 2) * width
+            places = [cells.index(cell) + shift for cell in by_cell]
+            colour = ENGINE_COLOURS.get(engine, "#999999")
+            axis.bar(places, list(by_cell.values()), width, label=engine, color=colour)
+        axis.set_yscale("log")
+        axis.set_ylim(bottom=_decade(v for by_cell in engines.values() for v in by_cell.values()))
+        axis.set_title(BACKEND_MEASURES[measure], fontsize=10)
+        axis.set_xticks(range(len(cells)), cells, rotation=30, ha="right", fontsize=8)
+        axis.grid(axis="y", alpha=0.3)
+        axis.set_axisbelow(True)
+    axes.flat[0].legend(fontsize=8)
+    for axis in axes.flat[len(found) :]:
+        axis.axis("off")
     _save(figure, path)
 
 

@@ -1,4 +1,4 @@
-"""A processor on the state layer alone: what a shard does in an epoch, without Spark around it.
+"""An operator on the state layer alone: what a shard does in an epoch, without Spark around it.
 
 Rows come in as the exchange delivers them; the operator, the segments, the merges, the manifests
 and the replicas are a query's. Keys are numbers, and a number's fingerprint is a mix of its bits.
@@ -19,6 +19,7 @@ from millrace.ddl import parse_schema
 from millrace.ids import OperatorName, table_name
 from millrace.keygroups import DEFAULT_KEY_GROUPS
 from millrace.log import Journal, OperatorLog, open_store
+from millrace.operators import Operator
 from millrace.operators.input import Input
 from millrace.operators.operator import Change, Column
 from millrace.operators.process.factory import make_operator
@@ -41,19 +42,11 @@ class Spent:
     bytes: int
 
 
-class Layer:
-    """One processor, one location, one shard that owns all key groups."""
+class OperatorLayer:
+    """One operator, one location, one shard that owns all key groups."""
 
-    def __init__(self, location: Path, processor: Processor) -> None:
-        self._operator = make_operator(
-            NAME,
-            Schemas(
-                [Column("key", T.LongType())],
-                [Column("key", T.LongType()), Column("at", T.TimestampType())],
-                parse_schema("key long, x long"),
-            ),
-            processor,
-        )
+    def __init__(self, location: Path, operator: Operator) -> None:
+        self._operator = operator
         journal = Journal.create(open_store(str(location)), DEFAULT_KEY_GROUPS)
         self._shards = HeldShards(journal, self._operator, 1)
         self.groups = np.arange(DEFAULT_KEY_GROUPS)
@@ -70,15 +63,46 @@ class Layer:
     def _log(self, table: str) -> OperatorLog:
         return self._shards.trail.operator(table_name(NAME, table))
 
-    def open(self, groups: Int64Array) -> list[Replica]:
+    def open(self, groups: Int64Array) -> dict[str, Replica]:
         """New replicas of some key groups of all tables, at the last epoch."""
-        opened = []
+        opened = {}
         for table, layout in self._operator.tables.items():
             store = self._shards.journal.store
             replica = Replica(store, layout.schema, DEFAULT_KEY_GROUPS, owned=layout.owned)
             replica.follow(self._log(table), self._shards.trail.epoch, groups)
-            opened.append(replica)
+            opened[table] = replica
         return opened
+
+    def apply(self, rows: Input, replicas: dict[str, Replica] | None = None) -> Change:
+        """The operator's part of an epoch, on these replicas or its own; nothing is kept of it."""
+        shard = self._shards.opened[0]
+        return self._operator.apply(replicas or shard.replicas, rows, shard.groups, shard.moment)
+
+    def change(self, rows: Input) -> None:
+        """The first part of an epoch: apply its rows. `keep` must follow."""
+        self._shards.opened[0].apply(rows)
+
+    def keep(self) -> tuple[float, int]:
+        """The rest of the epoch; the seconds until it is committed, and the bytes it wrote."""
+        (shard,) = self._shards.opened
+        started = time.perf_counter()
+        report = shard.seal()
+        self._shards.commit([report], "layer", self._shards.trail.epoch)
+        took = time.perf_counter() - started
+        self._shards.follow()
+        return took, sum(table.segment.bytes for table in report.tables.values())
+
+
+class Layer(OperatorLayer):
+    """One processor over whole numbers as keys."""
+
+    def __init__(self, location: Path, processor: Processor) -> None:
+        schemas = Schemas(
+            [Column("key", T.LongType())],
+            [Column("key", T.LongType()), Column("at", T.TimestampType())],
+            parse_schema("key long, x long"),
+        )
+        super().__init__(location, make_operator(NAME, schemas, processor))
 
     def input(self, keys: Int64Array) -> Input:
         """An epoch's rows as the exchange delivers them."""
@@ -87,28 +111,15 @@ class Layer:
         at = pa.array(np.zeros(len(keys), np.int64)).cast(pa.timestamp("us", "UTC"))
         return Input(hi, lo, (key,), np.zeros(len(keys), np.int32), columns=(key, at))
 
-    def apply(self, rows: Input) -> Change:
-        """The operator's part of an epoch; nothing is kept of it."""
-        shard = self._shards.opened[0]
-        return self._operator.apply(shard.replicas, rows, shard.groups, shard.moment)
-
     def epoch(self, keys: Int64Array) -> Spent:
         """A whole epoch over some keys."""
         rows = self.input(keys)
-        (shard,) = self._shards.opened
         started = time.perf_counter()
-        shard.apply(rows)
+        self.change(rows)
         applied = time.perf_counter()
-        report = shard.seal()
-        self._shards.commit([report], "layer", self._shards.trail.epoch)
-        written = time.perf_counter()
-        self._shards.follow()
-        return Spent(
-            apply=applied - started,
-            write=written - applied,
-            follow=time.perf_counter() - written,
-            bytes=sum(table.segment.bytes for table in report.tables.values()),
-        )
+        write, written = self.keep()
+        ended = time.perf_counter()
+        return Spent(applied - started, write, ended - applied - write, written)
 
 
 def fingerprints(keys: Int64Array) -> tuple[UInt64Array, UInt64Array]:

@@ -108,6 +108,8 @@ class Operators(Benchmark[Options]):
     """One run of the benchmark."""
 
     name = NAME
+    peers = PEERS
+    """The sides beside Millrace."""
 
     def __init__(self, options: Options, workdir: Path, steps: Steps) -> None:
         super().__init__(options, workdir, steps)
@@ -134,12 +136,12 @@ class Operators(Benchmark[Options]):
         return self._result
 
     def _start(self, stack: ExitStack) -> None:
-        sides = [MILLRACE, *(PEERS if self._options.peers else ())]
+        sides = [MILLRACE, *(self.peers if self._options.peers else ())]
         environments = self._options.environments
         if self._options.peers and not _environments.exists(environments, "flink"):
             missing = {"flink": list(FLINK.values())}
             self._steps.say(_environments.missing_message(environments, missing))
-            sides = [MILLRACE, SPARK]
+            sides = [name for name in sides if name not in FLINK]
         self._steps.step(f"starting {len(sides)} sides")
         for name in sides:
             process = (

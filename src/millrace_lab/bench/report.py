@@ -22,12 +22,15 @@ ORDER = (
     "throughput",
     "peers",
     "operators",
+    "patterns",
     "nexmark",
     "growth",
     "python",
     "state-types",
+    "backends",
     "rescale",
     "rescale-slow-store",
+    "stores",
     "recovery",
     "limits",
     "fingerprints",
@@ -36,6 +39,7 @@ ORDER = (
     "query",
     "serve",
     "latency",
+    "end-to-end",
 )
 FIELDS = ("name", "equal", "figures", "ratios", "bars", "machine", "versions", "date")
 BEGIN = "<!-- benchmark-results: begin -->"
@@ -66,6 +70,13 @@ ABOUT = {
         "that open and end 100,000 windows while A and B are open: lower is better. `tiles` are "
         "look-ups of windows of five minutes, an hour and a day of one key, in one request over "
         "HTTP; `dense` keys have rows in each of the 1440 minutes."
+    ),
+    "patterns": (
+        "[Patterns](patterns.md) over the same rows by Millrace and Flink SQL's MATCH_RECOGNIZE, "
+        "on heap and RocksDB: two adjacent rows with a condition on each, three of which each is "
+        "larger than the one before, and four low ones followed by one that is compared with their "
+        "sum. All rows that the sides emit are compared with window functions of DuckDB first. An "
+        "epoch is a minute of event time, a million rows; Flink is timed by the clock."
     ),
     "nexmark": (
         "[NEXMark's queries](nexmark.md) with state, over the same events, by Millrace, Spark's "
@@ -141,6 +152,31 @@ ABOUT = {
         "hands to the query. Within `addBatch`, Millrace's `epoch.*` follow each other on the "
         "driver. `shard.*` are parts of `epoch.run`, of the slowest shard."
     ),
+    "backends": (
+        "The same operations on state engines in a process each, without a stream around them: "
+        "Millrace with the user's Python for each key (`millrace`) and without "
+        "(`millrace_table`, values only), a Python dict that is pickled, RocksDB by rocksdict, "
+        "Redis over loopback with pipelines, and Spark's RocksDB state store inside its JVM. "
+        "[When which is the better choice](state-engines.md). Columns are kinds of state and "
+        "numbers of keys. The totals of all keys are compared after updates, after restoring and "
+        "after dividing and uniting."
+    ),
+    "stores": (
+        "The keyed count of `rescale` with its location on a local disk, in a bucket and on HDFS, "
+        "servers on the same machine; `slow` adds 20 ms and 125 MB/s to every request. Requests "
+        "are those of the driver and all shards per epoch of a steady run; `spark_` are Spark's "
+        "own logs, which on a local disk nobody counts, and `inbox_` looks for requests to the "
+        "query, by the clock. Rescales are 2 -> 4 -> 2 executors by the "
+        "strategy `live`, the worse of the two directions."
+    ),
+    "end-to-end": (
+        "A count per key from a topic of Kafka to a topic, at fixed rates of events. Latency runs "
+        "from the event's hand-over to the producer's client to the moment when a reader of "
+        "committed records has a record that includes it, for every event. `millrace` writes "
+        "exactly once; the others at least once. Broker, producer, consumer and engine share the "
+        "machine. A ratio above 1 says that the other's events take longer than those of the "
+        "exactly-once sink."
+    ),
     "serve": (
         "`millrace serve` on one core, and a client on another that looks up keys at random: one "
         "request at a time, several at a time, batches over Arrow Flight, and during commits. "
@@ -153,6 +189,19 @@ ABOUT = {
         "has 256 key groups and leaves placement to Spark."
     ),
 }
+
+BACKEND_MEASURES = {
+    "updates_per_s": "updates per second",
+    "reads_per_s": "point reads per second",
+    "scan_keys_per_s": "keys scanned per second",
+    "checkpoint_ms": "checkpoint, ms",
+    "checkpoint_bytes": "checkpoint, bytes",
+    "restore_ms": "restore, ms",
+    "repartition_ms": "repartition 1 to 4, ms",
+    "merge_ms": "merge 4 to 1, ms",
+    "peak_mb": "peak memory, MB",
+}
+"""What `backends` measures, and how it is headed."""
 
 MOVES = (
     "p99_before_s|p99_during_s|p99_during_over_before|downtime_s|duration_s|epochs_missed|seconds"
@@ -178,6 +227,14 @@ GRIDS: dict[str, dict[str, str]] = {
         )
     }
     | {"open windows, look-ups": r"(?P<column>)(?P<row>(?:open_windows|eviction|tiles)\..+)$"},
+    "patterns": {
+        f"{heading}, by side and keys": rf"{figure}\.(?P<row>\w+)\.(?P<column>[\w-]+\.\d+\w)$"
+        for heading, figure in (
+            ("rows/s", "rows_per_s"),
+            ("rows/s per core", "rows_per_s_per_core"),
+            ("peak memory, MB", "peak_mb"),
+        )
+    },
     "growth": {
         "by keys": (
             r"(?P<row>epoch_ms|state_layer_ms|open_s|open_unmerged_s|first_lookup_s|merged_rows"
@@ -188,6 +245,19 @@ GRIDS: dict[str, dict[str, str]] = {
     "rescale": {"strategy": BY_MOVE},
     "rescale-slow-store": {"strategy": BY_MOVE},
     "recovery": {"killed": BY_MOVE},
+    "backends": {
+        heading: rf"{figure}\.(?P<row>\w+)\.(?P<column>[a-z]+\.\w+)$"
+        for figure, heading in BACKEND_MEASURES.items()
+    },
+    "stores": {
+        "epoch, ms": r"epoch_ms\.(?P<row>\w+)\.(?P<column>p\d+)$",
+        "requests per epoch": r"requests_per_epoch\.(?P<row>\w+)\.(?P<column>\w+)$",
+        "live rescale": BY_MOVE,
+    },
+    "end-to-end": {
+        "latency, ms, by events/s": r"latency_ms\.(?P<row>[a-z-]+)\.(?P<column>\w+\.\w+)$",
+        "events/s taken": r"rows_per_s\.(?P<row>[a-z-]+)\.(?P<column>\w+)$",
+    },
     "limits": {
         "byte budget": r"budget\.(?P<column>\w+_\w+)\.(?P<row>few_keys|small_budget|large_budget)$",
         "hot key, key groups": r"(?:hot|groups)\.(?P<column>epoch_ms)\.(?P<row>\w+)$",

@@ -25,7 +25,13 @@ from typing import Any
 
 from millrace_lab.bench._console import Steps
 from millrace_lab.bench._contract import Result
-from millrace_lab.bench._moves import Measured, add_figures, measure
+from millrace_lab.bench._moves import (
+    MOVES,
+    add_figures,
+    add_worse,
+    measure_both,
+    there_and_back,
+)
 from millrace_lab.bench._openloop import TRIGGER, Side, Store
 from millrace_lab.bench._side_process import SideProcess
 from millrace_lab.bench._sizes import size_name
@@ -35,7 +41,6 @@ from millrace_lab.bench._under_load import MILLRACE, SPARK, Cluster, LoadOptions
 NAME = "rescale"
 SLOW_NAME = "rescale-slow-store"
 BAR_KEYS = 5_000_000
-MOVES = ("out", "in")
 
 
 @dataclass(frozen=True)
@@ -98,12 +103,7 @@ class Rescale(UnderLoad[Options]):
         options, process = self._options, side.process
         self._steps.step(f"{process.kind}: {strategy}")
         side.begin(name, options.warm + options.steady, parallelism=options.few, options=extra)
-        moves = []
-        for parallelism in (options.many, options.few):
-            moves.append(process.call("rescale", parallelism=parallelism, strategy=strategy))
-            process.call("wait_commits", name=name, number=1, timeout=300)
-            process.call("wait", seconds=options.steady)
-        process.call("wait_commits", name=name, number=1, timeout=300)
+        moves = there_and_back(side, name, strategy, (options.many, options.few), options.steady)
         epochs = process.call("epochs") if process.kind == MILLRACE else []
         process.call("stop")
         timeline = side.timeline(name)
@@ -120,36 +120,15 @@ class Rescale(UnderLoad[Options]):
         moves: list[dict[str, Any]],
         epochs: list[dict[str, Any]],
     ) -> None:
-        first, second = moves
-        last = timeline.points[-1].committed
-        windows = (
-            (first["requested"] - self._options.steady, second["requested"]),
-            (
-                max(
-                    timeline.first_commit(first["ended"]),
-                    second["requested"] - 0.75 * self._options.steady,
-                ),
-                last,
-            ),
-        )
-        measured: list[Measured] = []
-        for label, move, (since, until) in zip(MOVES, moves, windows, strict=True):
-            found = measure(timeline, move, since, until, TRIGGER)
-            add_figures(self._result, f"rescale.{name}.{label}", found)
-            measured.append(found)
+        prefix, result = f"rescale.{name}", self._result
+        measured = measure_both(timeline, moves, self._options.steady, TRIGGER)
+        for label, move, found in zip(MOVES, moves, measured, strict=True):
+            add_figures(result, f"{prefix}.{label}", found)
             for part in ("stop_s", "repartition_s", "start_s"):
                 if part in move:
-                    self._result.figure(f"rescale.{name}.{label}.{part}", move[part])
-        prefix, result = f"rescale.{name}", self._result
-        result.figure(f"{prefix}.p99_during_over_before", max(m.p99_ratio for m in measured))
-        result.figure(f"{prefix}.downtime_s", max(m.downtime for m in measured))
-        result.figure(f"{prefix}.duration_s", max(m.duration for m in measured))
-        result.figure(f"{prefix}.epochs_missed", sum(m.missed for m in measured))
-        result.figure(
-            f"{prefix}.throughput_during_over_before", min(m.throughput for m in measured)
-        )
-        result.figure(f"{prefix}.bytes", sum(m.bytes for m in measured))
-        origin = first["requested"]
+                    result.figure(f"{prefix}.{label}.{part}", move[part])
+        add_worse(result, prefix, measured)
+        origin = moves[0]["requested"]
         self._series[name] = {
             "points": timeline.series(origin),
             "moves": [

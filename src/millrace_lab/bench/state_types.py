@@ -29,10 +29,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from millrace.arrays import Int64Array
-from millrace.ids import Epoch, Shard
-from millrace.keygroups import DEFAULT_KEY_GROUPS, Assignment
+from millrace.ids import Epoch
 from millrace.log.segment import encode_segment
 from millrace.state.sections import merged
+from millrace_lab.bench._backends.opening import open_parts
 from millrace_lab.bench._benchmark import Benchmark
 from millrace_lab.bench._contract import Result
 from millrace_lab.bench._sizes import size_name
@@ -146,7 +146,7 @@ class StateTypes(Benchmark[Options]):
         replicas = layer.replicas.values()
         scan = [_timed(lambda: [r.read(layer.groups) for r in replicas]) for _ in repeats]
         self._result.figure(f"scan_rows_per_s.{size}", rows / statistics.median(scan))
-        opening = [_timed(lambda: _repartition(layer)) for _ in repeats]
+        opening = [_timed(lambda: open_parts(layer, SHARDS)) for _ in repeats]
         self._result.figure(f"repartition_rows_per_s.{size}", rows / statistics.median(opening))
         written: list[int] = []
         merging = [_timed(lambda: written.append(self._merge(layer))) for _ in repeats]
@@ -233,17 +233,6 @@ def _changer(kind: Kind, entries: int, turn: int) -> Callable[..., object]:
     if kind.name == "map":
         return lambda s, k: s.set((turn * 7919) % entries, turn)
     return lambda s, k: s.add(entries + 3 + turn)
-
-
-def _repartition(layer: Layer) -> None:
-    assignment = Assignment.even(DEFAULT_KEY_GROUPS, SHARDS)
-    for shard in range(SHARDS):
-        groups = assignment.groups_of(Shard(shard))
-        replicas = layer.open(groups)
-        # The first fingerprint of every key group: its base is mapped, verified and searched.
-        words = groups.astype(np.uint64) << np.uint64(64 - DEFAULT_KEY_GROUPS.bit_length() + 1)
-        for replica in replicas:
-            replica.find(words, words)
 
 
 def _timed(action: Callable[[], object]) -> float:

@@ -1,8 +1,8 @@
-"""A local store that behaves like a remote one: latency, bandwidth, nothing to map.
+"""A store that answers later: a local one behaves like a remote one, with nothing to map.
 
 For measurements. Set `MILLRACE_STORE_LATENCY_MS` and `MILLRACE_STORE_MB_PER_S`, beside
 `MILLRACE_HOOKS=millrace_lab.faults.hooks`, in the environment of the driver and the executors, and
-every local location is seen through this.
+every location is seen through this.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SlowStore:
 
 
 def environment(latency_ms: float, mb_per_s: float) -> dict[str, str]:
-    """The variables that make every local store this slow."""
+    """The variables that make every store this slow."""
     return {**HOOKS, LATENCY: str(latency_ms), RATE: str(mb_per_s)}
 
 

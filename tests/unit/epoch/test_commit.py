@@ -15,6 +15,7 @@ from millrace.epoch.commit import (
     Watermark,
     collect_reports,
     commit_epoch,
+    commit_without_rows,
     group_loads,
     input_rows,
 )
@@ -107,6 +108,26 @@ def test_a_manifest_has_what_the_shards_and_the_driver_say(driven: Driven) -> No
     named = [s.path for c in manifest.operators.values() for s in c.segments]
     assert sorted(named) == sorted(segments)
     assert all(c.assignment == driven.assignment for c in manifest.operators.values())
+
+
+def test_offsets_stay_with_their_batch(driven: Driven) -> None:
+    """An epoch without rows repeats the last batch and what it has read; another batch does not."""
+    assignments, operators = {NAME: driven.assignment}, [driven.operator]
+
+    def commit(batch: int, offsets: str | None) -> None:
+        times = Times.after(driven.trail, 0, None)
+        found = collect_reports(times.epoch, assignments, driven.run([1]))
+        given = Commit("r1", batch, full=False, offsets=offsets)
+        commit_epoch(driven.journal, driven.trail, times, operators, assignments, found, given)
+
+    commit(3, "v1\nhere")
+    idle = Commit("r1", None, full=False)
+    commit_without_rows(driven.journal, driven.trail, operators, assignments, idle)
+    trail = driven.journal.newest()
+    assert (trail.epoch, trail.batch_id, trail.offsets) == (2, 3, "v1\nhere")
+    commit(4, None)
+    trail = driven.journal.newest()
+    assert (trail.epoch, trail.batch_id, trail.offsets) == (3, 4, None)
 
 
 def test_an_epoch_without_changes_still_names_the_main_table(driven: Driven) -> None:

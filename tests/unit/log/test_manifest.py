@@ -41,6 +41,7 @@ def manifest(full: bool) -> Manifest:
         snapshot={operator: {"segments": [], "rows": 77}} if full else None,
         figures=None if full else {"seconds": 0.25, "inputRows": {"totals": 9}},
         unmet_parallelism={} if full else {operator: 3},
+        offsets='v1\n{}\n{"in":{"0":7}}' if full else None,
     )
 
 

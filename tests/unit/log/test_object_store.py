@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from tests.servers.proxy import Proxy
 
 from millrace.errors import (
     AlreadyExistsError,
@@ -20,6 +19,7 @@ from millrace.errors import (
 from millrace.log.store import check_create, open_store
 from millrace.log.store.objects import ObjectStore
 from millrace.log.store.retries import Retries, configured_retries
+from millrace_lab.servers.proxy import Proxy
 
 pytestmark = pytest.mark.xdist_group("s3")
 

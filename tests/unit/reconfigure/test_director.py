@@ -424,6 +424,27 @@ def test_executors_that_come_late_get_their_share(tmp_path: Path) -> None:
     assert stage.settle() == after
 
 
+def test_an_idle_standby_takes_over_what_it_follows(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, Executors("a", "b", "c"), shards=2, standby=1)
+    before = stage.settle(4)
+    assert set(before.executors) == {"a", "b"}
+    lost = [g for g, shard in enumerate(before.owners) if before.executor_of(shard) == "a"]
+    stage.cluster.names.remove("a")
+    after = stage.run()
+    # The very next epoch: nobody has more to do than before, and nobody opens anything anew.
+    assert after.shards == 2
+    assert [g for g, s in enumerate(after.owners) if after.executor_of(s) == "c"] == lost
+    kept = [g for g, s in enumerate(after.owners) if after.executor_of(s) == "b"]
+    assert kept == [g for g in range(GROUPS) if g not in lost]
+
+
+def test_an_idle_standby_takes_over_from_the_only_owner(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, Executors("a", "b"), shards=1, standby=1)
+    assert stage.settle(4).executors == ("a",)
+    stage.cluster.names.remove("a")
+    assert stage.run().executors == ("b",)
+
+
 def test_a_standby_takes_over_without_following(tmp_path: Path) -> None:
     stage = Stage(tmp_path, Executors("a", "b", "c"), shards=3, standby=1)
     before = stage.settle(3)

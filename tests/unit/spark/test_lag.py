@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from millrace.spark.lag import source_lags
+from millrace.spark.lag import LagHistory, source_lags
 
 
 def batch(second: int, read: dict[str, int], there: dict[str, int]) -> dict[str, Any]:
@@ -61,3 +61,19 @@ def test_sources_beyond_those_asked_for_are_left_out() -> None:
     published = batch(1, {"0": 1}, {"0": 1})
     published["sources"] *= 2
     assert len(source_lags([published], 1)) == 1
+
+
+def test_a_history_gives_what_all_batches_give_and_a_looser_bound_of_some() -> None:
+    first = batch(1, {"0": 10}, {"0": 10})
+    second = batch(3, {"0": 20}, {"0": 30})
+    third = batch(7, {"0": 30}, {"0": 50})
+    assert LagHistory().lags(1) == []
+    asked = LagHistory()
+    for published in (first, first, second, third):
+        asked.take(published)
+    assert asked.lags(1) == source_lags([first, second, third], 1)
+    some = LagHistory()
+    some.take(first)
+    some.take(third)
+    (found,) = some.lags(1)
+    assert (found["rows_behind"], found["seconds_behind"]) == (20, 6.0)

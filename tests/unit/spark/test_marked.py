@@ -11,9 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
-from tests.servers.places import free_port
-from tests.servers.postgres import postgres
-from tests.servers.redis import redis
 from tests.targets import WITHOUT_SERVER, MakeTarget, TableRows, Target, kinds
 
 from millrace.ddl import parse_schema
@@ -21,6 +18,9 @@ from millrace.errors import MissingPackageError, SinkError
 from millrace.spark.sinks import MarkedSink, make_sink
 from millrace.spark.sinks.marked import require, without_password
 from millrace.types import arrow_schema
+from millrace_lab.servers import free_port
+from millrace_lab.servers.postgres import postgres
+from millrace_lab.servers.redis import redis
 
 SCHEMA = parse_schema("k string, g int, n long")
 KEY = ("k", "g")

@@ -236,10 +236,11 @@ def test_a_start_whose_threads_cannot_be_started_leaves_nothing_running() -> Non
     run._fence_thread = SimpleNamespace(close=lambda: stopped.append("fence"))
     run._background = SimpleNamespace(start=failing, close=lambda: stopped.append("background"))
     run._collector = SimpleNamespace(close=lambda: stopped.append("collector"))
+    run.scaling = SimpleNamespace(close=lambda: stopped.append("scaling"))
     query.stop = lambda: stopped.append("query")
     with pytest.raises(RuntimeError, match="can't start new thread"):
         run.start(lambda: query)
-    assert stopped == ["query", "idle", "background", "collector", "fence"]
+    assert stopped == ["query", "idle", "background", "collector", "fence", "scaling"]
 
 
 class Waiting:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import socket
 import threading
 from pathlib import Path
@@ -19,8 +21,10 @@ from tests.waiting import DEADLINE, until
 from millrace.errors import NotALocationError, PageError, TokenRequiredError
 from millrace.ui import open_page
 from millrace.ui.app import FILES, make_app
-from millrace.ui.metrics import METRICS, _labels
-from millrace.ui.watch import QueryStatus, Watch
+from millrace.ui.history import History, Point
+from millrace.ui.metrics import METRICS
+from millrace.ui.metrics_page import markdown
+from millrace.ui.watch import QueryStatus, SourceLag, Watch
 
 
 @pytest.fixture
@@ -103,34 +107,81 @@ def test_metrics(watch: Watch) -> None:
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = answer.text.splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-    assert values["millrace_epoch"] == "12"
-    assert values["millrace_last_commit_timestamp_seconds"] == "1700000012"
-    assert values['millrace_key_groups{operator="table",executor="executor-0"}'] == "8"
-    assert values['millrace_requests{kind="rescale",state="done"}'] == "2"
-    assert values["millrace_executors_lost_total"] == "1"
-    assert values["millrace_up"] == "0"
-    for name in {key.partition("{")[0] for key in values}:
-        assert f"# TYPE {name} {METRICS[name][0]}" in lines
+    assert float(values["millrace_epoch"]) == 12
+    assert float(values["millrace_last_commit_timestamp_seconds"]) == 1_700_000_012
+    assert float(values['millrace_key_groups{executor="executor-0",operator="table"}']) == 8
+    assert float(values['millrace_requests{kind="rescale",state="done"}']) == 2
+    assert float(values['millrace_move_seconds_count{kind="rescale"}']) == 2
+    assert float(values['millrace_move_seconds_bucket{kind="rescale",le="1.0"}']) == 0
+    assert float(values['millrace_move_seconds_bucket{kind="rescale",le="2.0"}']) == 2
+    assert float(values['millrace_move_seconds_sum{kind="rescale"}']) == 3
+    assert float(values["millrace_executors_lost_total"]) == 1
+    assert float(values["millrace_up"]) == 0
+    told = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# TYPE")}
+    assert told
+    assert told == {name: METRICS[name].kind for name in METRICS if name in told}
+
+
+def test_histograms_of_epochs() -> None:
+    history = History()
+    for epoch, (time_ms, took_ms, rows) in enumerate(
+        [(1000, 100.0, 5), (3000, 1500.0, 5), (3500, 10.0, 0), (9000, 4000.0, 5)], 1
+    ):
+        point = Point(epoch, time_ms, took_ms, rows, 0, 0, 0, 0, None, 1, 1)
+        history._count(point)
+    assert dict(history.took.cumulated())[2.0] == 2
+    assert history.took.total == pytest.approx(5.6)
+    # From the begin of the one before: 900 to 3000, and 1500 to 9000.
+    assert history.latency.total == pytest.approx(2.1 + 7.5)
+    assert dict(history.latency.cumulated()) == {
+        **dict.fromkeys((0.05, 0.1, 0.2, 0.5, 1.0, 2.0), 0),
+        5.0: 1,
+        **dict.fromkeys((10.0, 30.0, 60.0, 300.0, float("inf")), 2),
+    }
 
 
 def test_lag_is_a_metric_of_each_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Behind:
         def status(self) -> QueryStatus:
-            return QueryStatus("running", rows_behind={"KafkaV2[Subscribe[in]]": 12})
+            kafka = SourceLag("KafkaV2[Subscribe[in]]", 12, 3.5)
+            unknown = SourceLag("KafkaV2[Subscribe[old]]", 7, None)
+            return QueryStatus("running", sources=(kafka, unknown, SourceLag("rate", None, None)))
 
     watch = Watch(eventful(tmp_path / "location", monkeypatch).url, Behind())
     watch.refresh()
     lines = client(watch).get("/metrics").text.splitlines()
-    assert 'millrace_source_rows_behind{source="KafkaV2[Subscribe[in]]"} 12' in lines
+    assert [line for line in lines if line.startswith("millrace_source")] == [
+        'millrace_source_rows_behind{source="KafkaV2[Subscribe[in]]"} 12.0',
+        'millrace_source_rows_behind{source="KafkaV2[Subscribe[old]]"} 7.0',
+        'millrace_source_seconds_behind{source="KafkaV2[Subscribe[in]]"} 3.5',
+    ]
+    shown = client(watch).get("/api/snapshot").json()["sources"]
+    assert shown[0] == {
+        "source": "KafkaV2[Subscribe[in]]",
+        "rows_behind": 12,
+        "seconds_behind": 3.5,
+    }
+    assert [(s["rows_behind"], s["seconds_behind"]) for s in shown[1:]] == [(7, None), (None, None)]
 
 
-def test_every_metric_is_documented() -> None:
-    text = (ROOT / "docs" / "page.md").read_text()
-    assert [name for name in METRICS if f"| `{name}` |" not in text] == []
+def test_the_documentation_of_metrics_is_made_from_the_code() -> None:
+    assert (ROOT / "docs" / "metrics.md").read_text() == markdown()
 
 
-def test_label_values_are_escaped() -> None:
-    assert _labels({"a": 'x"y\\z\n'}) == '{a="x\\"y\\\\z\\n"}'
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    dashboard = json.loads((ROOT / "deploy" / "grafana" / "millrace.json").read_text())
+    asked = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"millrace_[a-z_]+", target["expr"])
+    }
+    suffixes = ("", "_bucket", "_sum", "_count")
+    known = {name + suffix for name in METRICS for suffix in suffixes}
+    assert asked <= known
+    assert len(asked) >= 10
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
 
 
 def test_serving_and_closing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

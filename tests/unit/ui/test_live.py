@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.ui.live import KEPT, LiveQuery
+from millrace.ui.watch import SourceLag
 
 
 def published(batch: int, rows: int, took: int | None = None, at: str = "") -> dict[str, Any]:
@@ -33,16 +34,22 @@ class Spark:
         return self.progress
 
 
+def reported(batch: int) -> dict[str, Any]:
+    operators = {"totals": {"shard_seconds": {"input": 0.2, "apply": 0.4}}}
+    return {"batch_id": batch, "epoch": batch + 1, "operators": operators}
+
+
 def query(**more: Any) -> Any:
     known = {
         "is_active": True,
         "is_stopping": False,
         "problem": None,
         "executors": lambda: ["executor-0"],
-        "recent_progress": lambda after=0: [{"batch_id": 4, "epoch": 5}],
+        "is_autoscaled": False,
+        "recent_progress": lambda after=0: [reported(4)] if after < 5 else [],
         "spark_query": Spark([published(4, 7, 30), published(5, 8)]),
         "exception": lambda: None,
-        "rows_behind": lambda: {"KafkaV2[Subscribe[in]]": 12},
+        "lag": lambda: [{"source": "KafkaV2[x]", "rows_behind": 12, "seconds_behind": 2.5}],
     }
     return SimpleNamespace(**(known | more))
 
@@ -53,7 +60,7 @@ def test_a_problem_beside_the_epochs_is_shown_while_the_query_runs(problem: str 
     assert (found.state, found.error) == ("running", problem or "")
     assert found.executors == ("executor-0",)
     assert found.figures == {5: (7, 30.0)}
-    assert found.rows_behind == {"KafkaV2[Subscribe[in]]": 12}
+    assert found.sources == (SourceLag("KafkaV2[x]", 12, 2.5),)
 
 
 def test_why_it_failed_is_shown_after_its_end() -> None:
@@ -84,7 +91,7 @@ def test_only_what_is_new_is_asked_for() -> None:
         if batch % 3:
             live.status()
         spark.progress.append(published(batch, batch, 2 * batch))
-        reports.append({"batch_id": batch, "epoch": batch + 1})
+        reports.append(reported(batch))
         expected[batch + 1] = (batch, 2.0 * batch)
         figures = live.status().figures
         assert figures[batch + 1] == expected[batch + 1]
@@ -95,7 +102,19 @@ def test_only_what_is_new_is_asked_for() -> None:
     # Several batches between two looks: the list is asked for once.
     for batch in (500, 501, 502):
         spark.progress.append(published(batch, batch, 7))
-        reports.append({"batch_id": batch, "epoch": batch + 1})
+        reports.append(reported(batch))
     assert live.status().figures[502] == (501, 7.0)
     live.status()
     assert spark.asked == 1
+
+
+def test_the_time_of_the_slowest_shard_is_counted_once_an_epoch() -> None:
+    live = LiveQuery(query())
+    for _ in range(3):
+        (took,) = live.status().shard_seconds.values()
+    assert sum(took.counts) == 1
+    assert took.total == pytest.approx(0.6)
+    assert live.status().scaling is None
+    state = SimpleNamespace(on=True)
+    scaled = LiveQuery(query(is_autoscaled=True, scaling=lambda: state))
+    assert scaled.status().scaling is state

@@ -10,7 +10,7 @@ from tests.browser import document
 from tests.unit.ui.histories import FOUR, Past, eventful
 
 from millrace.ui import open_page
-from millrace.ui.watch import QueryStatus
+from millrace.ui.watch import QueryStatus, SourceLag
 
 pytestmark = pytest.mark.browser
 
@@ -18,7 +18,15 @@ pytestmark = pytest.mark.browser
 class Running:
     def status(self) -> QueryStatus:
         names = tuple(f"executor-{i}" for i in range(5))
-        return QueryStatus("running", "", names, {e: (250_000, 200.0 + e) for e in range(1, 60)})
+        figures: dict[int, tuple[int | None, float | None]] = {
+            epoch: (250_000, 200.0 + epoch) for epoch in range(1, 60)
+        }
+        sources = (
+            SourceLag("KafkaV2[Subscribe[clicks]]", 12_345, 75.0),
+            SourceLag("KafkaV2[Subscribe[old]]", 7, None),
+            SourceLag("FileStreamSource[in]", None, None),
+        )
+        return QueryStatus("running", "", names, figures, sources)
 
 
 def text(html: str) -> str:
@@ -48,6 +56,8 @@ def test_a_stopped_query_seen_from_elsewhere(
     assert [owner for _, owner in cells] == ["executor-0"] * 8 + ["executor-1"] * 8
     assert '<span class="gone">executor-2</span>' in html
     assert "waiting for the first epoch" not in words
+    # Only the query's own process knows how far it is behind.
+    assert re.search(r'id="sources-card" hidden', html)
 
 
 def test_a_running_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +73,10 @@ def test_a_running_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "4 of 5 executors have key groups" in words
     assert "source rows per second" in words
     assert "Epoch 20 committed" in words
+    assert "KafkaV2[Subscribe[clicks]] 12,345 1 min 15 s" in words
+    assert "KafkaV2[Subscribe[old]] 7 unknown" in words
+    assert "FileStreamSource" not in words
+    assert 'id="sources-card" hidden' not in html
 
 
 def test_a_page_without_its_token_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

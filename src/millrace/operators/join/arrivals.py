@@ -86,7 +86,7 @@ def divide(rows: Input, moment: Moment, bits: tuple[int, int]) -> tuple[Division
     alone = ~partners & ~late
     return tuple(  # type: ignore[return-value]
         Division(
-            _arrived(rows, np.flatnonzero(partners & side), times, tick_bits),
+            arrived(rows, np.flatnonzero(partners & side), times, tick_bits),
             np.flatnonzero(alone & side),
             np.flatnonzero(late & side),
             int((~known & side).sum()),
@@ -95,7 +95,8 @@ def divide(rows: Input, moment: Moment, bits: tuple[int, int]) -> tuple[Division
     )
 
 
-def _arrived(rows: Input, position: Int64Array, times: Int64Array, bits: int) -> Arrived:
+def arrived(rows: Input, position: Int64Array, times: Int64Array, bits: int) -> Arrived:
+    """Rows at some positions; those of one place stay in the order of the positions."""
     hi, lo, time = rows.hi[position], rows.lo[position], times[position]
     place = row_places(hi, time, bits)
     # By place alone: the sort is stable.

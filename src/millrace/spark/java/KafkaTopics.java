@@ -28,6 +28,16 @@ public class KafkaTopics {
     }
   }
 
+  /** Returns if the cluster answers. */
+  public static void reach(Map settings) throws Exception {
+    Admin admin = Admin.create(new HashMap(settings));
+    try {
+      admin.listTopics().names().get();
+    } finally {
+      admin.close(java.time.Duration.ZERO);
+    }
+  }
+
   /** Creates a topic that keeps the last record of every key for ever, if it is not there. */
   public static void createCompacted(Map settings, String topic, int partitions) throws Exception {
     Admin admin = Admin.create(new HashMap(settings));

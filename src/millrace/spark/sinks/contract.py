@@ -9,13 +9,26 @@ A sink must run the frame completely, because running it is what updates the sta
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from millrace.errors import RealTimeError
 from millrace.log.store import Store
 from millrace.spark.template import rows_of
+
+
+@dataclass(frozen=True)
+class RealTimeTarget:
+    """Where the rows of a real-time query go as soon as they are computed."""
+
+    rows: DataFrame
+    """In the form that the target takes."""
+    table: Any
+    """One of Spark's, in the JVM, that streams can write to."""
+    options: dict[str, str] = field(default_factory=dict)
 
 
 class Sink(Protocol):
@@ -34,6 +47,19 @@ class Sink(Protocol):
 
     def write(self, df: DataFrame, batch_id: int) -> None:
         """Write a batch, once however often this is called with its id."""
+
+    def check_real_time(self) -> None:
+        """Raise unless rows can go out while their batch is still running."""
+        raise RealTimeError(
+            f"the sink {type(self).__name__.lower()!r} writes whole batches, so it cannot be used "
+            "in real time. Use .to('kafka', ..., exactly_once=False), .to('memory', ...) or "
+            ".to('noop'), or a trigger such as '1 second'. State can be read or mirrored from the "
+            "location whatever the sink."
+        )
+
+    def real_time(self, rows: DataFrame) -> RealTimeTarget:
+        """Where the rows of a streaming frame go. Called after `open`."""
+        raise RealTimeError(f"the sink {type(self).__name__.lower()!r} has no real-time target.")
 
 
 def run(df: DataFrame) -> None:

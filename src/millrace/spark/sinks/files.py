@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from millrace import clock
 from millrace.errors import SinkError
+from millrace.spark.jvm import java_class
 from millrace.spark.sinks.contract import Sink, first_line, run
 
 
@@ -34,7 +35,7 @@ class Files(Sink):
         self._fs: Any = None
         self._context: Any = None
         self._gateway: Any = None
-        self._jvm: Any = None
+        self._spark: Any = None
 
     def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
         if self.PARTITION in schema.names:
@@ -42,13 +43,13 @@ class Files(Sink):
                 f"the output has a column {self.PARTITION!r}, which the file sink uses for its "
                 "directories. Rename it with transform()."
             )
-        self._jvm = spark._jvm
+        self._spark = spark
         self._gateway = spark.sparkContext._gateway
         configuration = spark._jsparkSession.sessionState().newHadoopConf()
         root = self._jpath(self._path)
         try:
             self._fs = root.getFileSystem(configuration)
-            self._context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+            self._context = java_class(spark, "org.apache.hadoop.fs.FileContext").getFileContext(
                 self._fs.getUri(), configuration
             )
             self._fs.mkdirs(root)
@@ -63,14 +64,15 @@ class Files(Sink):
             ) from error
 
     def _jpath(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(path)
+        return java_class(self._spark, "org.apache.hadoop.fs.Path")(path)
 
     def _claim(self, query: str) -> None:
         mark = self._jpath(f"{self._path}/{self.OWNER}")
         if self._fs.exists(mark):
             stream = self._fs.open(mark)
             try:
-                text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+                utils = java_class(self._spark, "org.apache.commons.io.IOUtils")
+                text = utils.toString(stream, "UTF-8")
             finally:
                 stream.close()
             owner = json.loads(text)["query"]
@@ -117,6 +119,6 @@ class Files(Sink):
 
     def _move(self, source: Any, target: Any) -> None:
         # FileSystem.rename would move the directory into an existing one.
-        mode = getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename")
+        mode = java_class(self._spark, "org.apache.hadoop.fs.Options$Rename")
         options = self._gateway.new_array(mode, 0)
         self._context.rename(source, target, options)

@@ -25,17 +25,15 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from millrace import clock
-from millrace.errors import AlreadyExistsError, SinkError
+from millrace.errors import AlreadyExistsError, RealTimeError, SinkError
 from millrace.log.layout import SINKS
 from millrace.log.store import Store
 from millrace.spark import jvm
-from millrace.spark.kafka import SESSION_ADVICE, has_client
-from millrace.spark.sinks.contract import Sink, first_line
+from millrace.spark.kafka import CLIENT, SESSION_ADVICE, has_client, last_cause, reason
+from millrace.spark.sinks.contract import RealTimeTarget, Sink, first_line
 from millrace.spark.template import PlanTemplate, is_bare, rows_of
 
 OPTIONS = ("topic", "servers", "key", "value", "headers", "exactly_once", "writers")
-CLIENT = "kafka."
-"""What options of Kafka's own client begin with, as in Spark's connector."""
 OURS = (
     *("bootstrap.servers", "transactional.id", "enable.idempotence", "acks"),
     *("key.serializer", "value.serializer"),
@@ -53,8 +51,6 @@ MOST_WRITERS = 256
 LONGEST_TOPIC = 249
 
 _CAUSE = re.compile(r"millrace\.kafka: (.*?) /millrace\.kafka", re.DOTALL)
-_KAFKAS = re.compile(r"(org\.apache\.kafka\.[\w.$]+: .*)")
-_PACKAGE = re.compile(r"^(\w+\.)+")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -119,7 +115,7 @@ class Kafka(Sink):
         except Exception as error:
             raise SinkError(
                 f"Kafka at {self._servers} cannot be asked for the topic {self._topic!r}: "
-                f"{_reason(error)}. Check servers=, the network, and credentials if it wants any."
+                f"{reason(error)}. Check servers=, the network, and credentials if it wants any."
             ) from error
 
     def _open_markers(self, package: Any, default_writers: int) -> None:
@@ -204,8 +200,7 @@ class Kafka(Sink):
             return None if said is None else said[1]
         if "InterruptException" in text or "InterruptedException" in text:
             return None
-        causes = _KAFKAS.findall(text)
-        return _PACKAGE.sub("", causes[-1]) if causes else None
+        return last_cause(text)
 
     def _write_once(self, df: DataFrame, batch_id: int) -> None:
         client = {**DEFAULTS, **self._client, "bootstrap.servers": self._servers}
@@ -237,6 +232,34 @@ class Kafka(Sink):
         return df.select(*self._columns).repartitionById(self._writers, writer)
 
     def _write_at_least_once(self, df: DataFrame) -> None:
+        records = self._records(df)
+        records.write.format("kafka").options(**self._options()).mode("append").save()
+
+    def check_real_time(self) -> None:
+        if self._exactly_once:
+            raise RealTimeError(
+                f"the kafka sink of topic {self._topic!r} writes each batch once, in a transaction "
+                "that ends with the batch; a real-time batch that runs again has other rows. Rows "
+                "that leave at once are written at least once: give it exactly_once=False, or use "
+                "a trigger such as '1 second'."
+            )
+
+    def real_time(self, rows: DataFrame) -> RealTimeTarget:
+        spark = rows.sparkSession
+        jvm.load(spark)
+        java: Any = spark._jvm
+        options = {"kafka.linger.ms": "0", **self._options()}
+        given = java.org.apache.spark.sql.util.CaseInsensitiveStringMap(options)
+        table = java.org.apache.spark.sql.kafka010.KafkaSourceProvider().getTable(given)
+        return RealTimeTarget(self._records(rows), table, options)
+
+    def _options(self) -> dict[str, str]:
+        """Those of Spark's connector."""
+        options = {CLIENT + name: value for name, value in self._client.items()}
+        return options | {"topic": self._topic, f"{CLIENT}bootstrap.servers": self._servers}
+
+    def _records(self, df: DataFrame) -> DataFrame:
+        """The columns that Spark's connector takes."""
         key, value, *others = self._columns
         columns = [key.alias("key"), value.alias("value")]
         named = [
@@ -245,9 +268,7 @@ class Kafka(Sink):
         ]
         if named:
             columns.append(F.array(*named).alias("headers"))
-        options = {CLIENT + name: value for name, value in self._client.items()}
-        options |= {"topic": self._topic, f"{CLIENT}bootstrap.servers": self._servers}
-        df.select(*columns).write.format("kafka").options(**options).mode("append").save()
+        return df.select(*columns)
 
 
 def _bytes(column: Column, kind: T.DataType) -> Column:
@@ -265,12 +286,6 @@ def _column(given: Expression) -> Column:
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-def _reason(error: Exception) -> str:
-    """What Kafka says, of all that Java says about it."""
-    causes = _KAFKAS.findall(str(error))
-    return _PACKAGE.sub("", causes[-1]) if causes else first_line(error)
 
 
 def _text(options: dict[str, Any], key: str, meaning: str) -> str:

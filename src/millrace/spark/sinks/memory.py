@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from millrace.errors import SinkError
-from millrace.spark.sinks.contract import Sink, run
+from millrace.spark.jvm import java_class
+from millrace.spark.sinks.contract import RealTimeTarget, Sink, run
 
 BatchFunction = Callable[[DataFrame, int], None]
 
@@ -24,6 +25,14 @@ class Noop(Sink):
 
     def write(self, df: DataFrame, batch_id: int) -> None:
         run(df)
+
+    def check_real_time(self) -> None:
+        return
+
+    def real_time(self, rows: DataFrame) -> RealTimeTarget:
+        jvm: Any = rows.sparkSession._jvm
+        noop = getattr(jvm.org.apache.spark.sql.execution.datasources.noop, "NoopTable$")
+        return RealTimeTarget(rows, getattr(noop, "MODULE$"))
 
 
 class ForEachBatch(Sink):
@@ -69,14 +78,22 @@ class Memory(Sink):
         self._sink: Any = None
 
     def open(self, spark: SparkSession, query: str, schema: T.StructType) -> None:
-        jvm: Any = spark._jvm
-        sources = jvm.org.apache.spark.sql.execution.streaming.sources
-        self._sink = sources.MemorySink()
+        sql = "org.apache.spark.sql"
+        self._sink = java_class(spark, f"{sql}.execution.streaming.sources.MemorySink")()
         empty: Any = spark.createDataFrame([], schema)._jdf
-        plan = sources.MemoryPlan(self._sink, empty.queryExecution().analyzed().output())
-        frame = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
+        plan = java_class(spark, f"{sql}.execution.streaming.sources.MemoryPlan")(
+            self._sink, empty.queryExecution().analyzed().output()
+        )
+        frame = java_class(spark, f"{sql}.classic.Dataset").ofRows(spark._jsparkSession, plan)
         frame.createOrReplaceTempView(self._name)
 
     def write(self, df: DataFrame, batch_id: int) -> None:
         # Spark's own memory sink; it ignores a batch id it has seen.
         self._sink.write(batch_id, False, df._jdf.collect())
+
+    def check_real_time(self) -> None:
+        return
+
+    def real_time(self, rows: DataFrame) -> RealTimeTarget:
+        # It collects rows in the tasks, and adds them to the table after the commit.
+        return RealTimeTarget(rows, self._sink)

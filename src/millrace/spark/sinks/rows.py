@@ -21,6 +21,7 @@ from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame
 from pyspark.util import _load_from_socket, _local_iterator_from_socket
 
+from millrace.spark.jvm import java_class
 from millrace.types import arrow_schema
 
 BATCH_ROWS = 10_000
@@ -67,11 +68,12 @@ class ArrowRows(Rows):
 def arrow_rows(df: DataFrame) -> Iterator[ArrowRows]:
     """Run a frame to its end; its rows can be read while this is open."""
     java: Any = df._jdf
-    jvm: Any = df.sparkSession._jvm
+    spark = df.sparkSession
+    levels = java_class(spark, "org.apache.spark.storage.StorageLevel")
     kept = java.toArrowBatchRdd(BATCH_ROWS, "UTC", True, False)
-    kept.persist(jvm.org.apache.spark.storage.StorageLevel.MEMORY_AND_DISK())
+    kept.persist(levels.MEMORY_AND_DISK())
     try:
-        python_rdd = jvm.org.apache.spark.api.python.PythonRDD
+        python_rdd = java_class(spark, "org.apache.spark.api.python.PythonRDD")
         yield ArrowRows(kept, kept.count(), arrow_schema(df.schema), python_rdd)
     finally:
         kept.unpersist(False)

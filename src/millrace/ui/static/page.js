@@ -11,7 +11,7 @@ const $ = (id) => document.getElementById(id);
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
 const wanted = new URLSearchParams(location.search);
 
-const data = { points: [], marks: [], assignments: {}, executors: [], operators: [], now: 0 };
+const data = { points: [], marks: [], assignments: {}, executors: [], operators: [], sources: [], now: 0 };
 // 0 seconds are all there is.
 const view = { seconds: Number(wanted.get("seconds") ?? 300), operator: null, hover: null, skew: 0 };
 
@@ -91,7 +91,7 @@ function take(snapshot) {
     }
   }
   for (const name of ["query", "location", "keyGroups", "state", "error", "epoch", "sourceRows", "marks",
-    "executors", "operators"]) data[name] = snapshot[name];
+    "executors", "operators", "sources"]) data[name] = snapshot[name];
   view.skew = snapshot.now - Date.now();
 }
 function owners(change, groups) {
@@ -442,6 +442,13 @@ function drawLists() {
   $("operators").tBodies[0].replaceChildren(...data.operators.map((o) => element("tr", {},
     element("td", { textContent: o.name }), element("td", { className: "n", textContent: number.format(o.rows) }),
     element("td", { className: "n", textContent: bytes(o.bytes) }), element("td", { className: "n", textContent: String(o.shards) }))));
+  // Sources that number their rows, as Kafka's do; others do not tell.
+  const told = data.sources.filter((s) => s.rows_behind !== null);
+  $("sources-card").hidden = !told.length;
+  $("sources").tBodies[0].replaceChildren(...told.map((s) => element("tr", {},
+    element("td", { className: "name", textContent: s.source, title: s.source }),
+    element("td", { className: "n", textContent: number.format(s.rows_behind) }),
+    element("td", { className: "n", textContent: s.seconds_behind === null ? "unknown" : duration(s.seconds_behind * 1e3) }))));
   const shown = [...data.marks].reverse().slice(0, 100);
   $("events").replaceChildren(...(shown.length ? shown.map((m) => element("li", { className: `k-${m.kind}` },
     element("time", { textContent: clock(m.time_ms) }),

@@ -31,8 +31,12 @@ class MillraceCluster(OpenLoopEngine):
     def session(self, master: str, settings: dict[str, str]) -> SparkSession:
         return mr.session("millrace", master, settings)
 
+    def url(self, name: str) -> str:
+        """Where a location is."""
+        return str(self.location(name))
+
     def make(self, name: str) -> None:
-        Journal.create(open_store(str(self.location(name))), DEFAULT_KEY_GROUPS)
+        Journal.create(open_store(self.url(name)), DEFAULT_KEY_GROUPS)
 
     def checkpoint(self, name: str) -> Path:
         return self.location(name) / SPARK
@@ -47,7 +51,7 @@ class MillraceCluster(OpenLoopEngine):
     ) -> None:
         counted = mr.stream(source).key_by("key").aggregate(n=mr.count(), name=OPERATOR)
         self._query = counted.to("noop").start(
-            str(self.location(name)), parallelism=parallelism, trigger=trigger, standby=standby
+            self.url(name), parallelism=parallelism, trigger=trigger, standby=standby
         )
 
     @property
@@ -79,11 +83,11 @@ class MillraceCluster(OpenLoopEngine):
         self._query.stop()
 
     def table(self, name: str) -> pa.Table:
-        return mr.open(str(self.location(name))).to_arrow(OPERATOR).cast(COUNTS)
+        return mr.open(self.url(name)).to_arrow(OPERATOR).cast(COUNTS)
 
     def last_batch(self, name: str) -> int:
         # A query may be stopped after its manifest and before Spark's commit.
-        batch = mr.open(str(self.location(name))).batch_id
+        batch = mr.open(self.url(name)).batch_id
         assert batch is not None
         return batch
 

@@ -57,6 +57,22 @@ def make_engine(kind: str, workdir: Path, memory: str) -> Servant:
 
         cluster = MillraceCluster if kind == "millrace_cluster" else SparkCluster
         return cluster(workdir, memory)
+    if kind in ("kafka-producer", "kafka-consumer"):
+        from millrace_lab.bench._sides.kafka_load import Receiver, Sender
+
+        return Sender() if kind == "kafka-producer" else Receiver()
+    if kind.startswith("kafka-"):
+        from millrace_lab.bench._sides import kafka_to_kafka
+
+        return kafka_to_kafka.make_side(kind, workdir, memory)
+    if kind.startswith("backend-"):
+        from millrace_lab.bench._sides.backend import BackendSide
+
+        return BackendSide(kind.removeprefix("backend-"), workdir)
+    if kind == "millrace_remote":
+        from millrace_lab.bench._sides.remote import RemoteCluster
+
+        return RemoteCluster(workdir, memory)
     if kind in ("placed", "unplaced"):
         from millrace_lab.bench._sides.placed import PlacedEngine
 

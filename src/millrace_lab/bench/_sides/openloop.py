@@ -255,8 +255,12 @@ class OpenLoopEngine(abc.ABC):
             folder = self.checkpoint(name) / "sources" / str(number + 1)
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            begin = round(started * 1e3) + number * 1000 // SOURCES
-            (folder / "0").write_text(f"v1\n{begin}")
+            (folder / "0").write_text(self.first_moment(started, number))
+
+    @staticmethod
+    def first_moment(started: float, source: int) -> str:
+        """What a rate source writes down of its start."""
+        return f"v1\n{round(started * 1e3) + source * 1000 // SOURCES}"
 
     def _source(self, keys: int, rate: int) -> DataFrame:
         spark = self.spark

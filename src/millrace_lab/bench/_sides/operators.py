@@ -1,7 +1,9 @@
-"""The sides of `bench operators` that run on Spark: the cases of `_foreign.engines.cases`.
+"""The sides of `bench operators` and `bench patterns` that run on Spark: the cases of
+`_foreign.engines.cases`.
 
 Millrace's operators, and Spark's own on RocksDB, each as its user would write it: final results, a
-watermark ten seconds behind. A new case is a function in each of the two tables below.
+watermark ten seconds behind. A new case is a function in each of the two tables below; a pattern
+in the first only, because Spark has none.
 
 Spark has no operator for the best rows of a key, but its aggregate `max_by` takes a number of rows
 since version 4.2. It runs in the JVM, with a partial step before the exchange, so nothing that a
@@ -31,8 +33,12 @@ from millrace_lab.bench._foreign.engines.cases import (
     BY_NAME,
     DELAY_S,
     GAP_S,
+    HIGH,
+    LOW,
     MINUTE_MS,
+    STREAK,
     TICK_MS,
+    WITHIN_PATTERN_S,
     WITHIN_S,
     columns_sql,
 )
@@ -96,6 +102,35 @@ def _joined(source: Source, how: str) -> mr.Stream:
     return _stream(source.even()).join(right, on="k", within=within, how=how, name=OPERATOR)
 
 
+def _matches(source: Source, pattern: mr.Pattern, last: str) -> mr.Stream:
+    select = {
+        "p": mr.matched("a").first("p"),
+        "q": mr.matched(last).last("p"),
+        "ts": mr.matched(last).last("ts"),
+    }
+    whole = pattern.within(f"{WITHIN_PATTERN_S} seconds")
+    keyed = _stream(source.all()).key_by("k")
+    return keyed.match(whole, select=select, after="skip to next", name=OPERATOR)
+
+
+def _jump(source: Source) -> mr.Stream:
+    amount = F.col("amount")
+    low = mr.pattern("a").where(amount < LOW)
+    return _matches(source, low.next("b").where(amount >= HIGH), "b")
+
+
+def _rising(source: Source) -> mr.Stream:
+    rises = F.col("amount") > mr.previous("amount")
+    return _matches(source, mr.pattern("a").next("b").where(rises).next("c").where(rises), "c")
+
+
+def _streak(source: Source) -> mr.Stream:
+    amount = F.col("amount")
+    low = mr.pattern("a").where(amount < 700).times(STREAK, each="next")
+    high = low.next("b").where(amount * STREAK > mr.matched("a").sum("amount") * 2)
+    return _matches(source, high, "b")
+
+
 MILLRACE: dict[str, Callable[[Source], mr.Stream]] = {
     "tumbling": lambda source: _totals(_stream(source.all()).key_by("k").window("1 minute")),
     "hopping": lambda source: _totals(
@@ -108,6 +143,9 @@ MILLRACE: dict[str, Callable[[Source], mr.Stream]] = {
     "top": lambda source: (
         mr.stream(source.all()).key_by("k").top(BEST, "amount", "p", name=OPERATOR)
     ),
+    "jump": _jump,
+    "rising": _rising,
+    "streak": _streak,
 }
 
 

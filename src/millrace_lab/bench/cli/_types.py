@@ -66,15 +66,70 @@ class Strategies(Names):
         return STRATEGIES
 
 
+class Stores(Names):
+    """Names such as local,s3."""
+
+    name = "stores"
+
+    def known(self) -> Iterable[str]:
+        from millrace_lab.bench.stores import STORES
+
+        return STORES
+
+
+class KafkaSides(Names):
+    """Names such as millrace,spark."""
+
+    name = "sides"
+
+    def known(self) -> Iterable[str]:
+        from millrace_lab.bench.end_to_end import SIDES
+
+        return SIDES
+
+
+class Backends(Names):
+    """Names such as millrace,rocksdb."""
+
+    name = "backends"
+
+    def known(self) -> Iterable[str]:
+        from millrace_lab.bench._backends import BACKENDS
+
+        return BACKENDS
+
+
+class Kinds(Names):
+    """Names such as value,map."""
+
+    name = "kinds"
+
+    def known(self) -> Iterable[str]:
+        from millrace_lab.bench._backends import KINDS
+
+        return KINDS
+
+
 class Cases(Names):
     """Names such as tumbling,hopping."""
 
     name = "cases"
 
     def known(self) -> Iterable[str]:
-        from millrace_lab.bench._foreign.engines.cases import BY_NAME
+        from millrace_lab.bench._foreign.engines.cases import CASES
 
-        return BY_NAME
+        return [case.name for case in CASES]
+
+
+class Patterns(Names):
+    """Names such as jump,rising."""
+
+    name = "patterns"
+
+    def known(self) -> Iterable[str]:
+        from millrace_lab.bench._foreign.engines.cases import PATTERNS
+
+        return [case.name for case in PATTERNS]
 
 
 class Queries(Names):

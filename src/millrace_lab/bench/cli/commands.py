@@ -11,7 +11,21 @@ import click
 
 from millrace_lab.bench._contract import BenchmarkError
 from millrace_lab.bench.cli._running import BENCHMARKS, benchmark, execute, module, quick_option
-from millrace_lab.bench.cli._types import Cases, Queries, Sides, Size, Sizes, Strategies
+from millrace_lab.bench.cli._types import (
+    Backends,
+    Cases,
+    KafkaSides,
+    Kinds,
+    Patterns,
+    Queries,
+    Sides,
+    Size,
+    Sizes,
+    Stores,
+    Strategies,
+)
+
+some_minutes = click.option("--quick", is_flag=True, help="Smaller sizes: some minutes.")
 
 
 @click.group()
@@ -143,6 +157,41 @@ def state_types_command(keys: tuple[int, ...], rows: int, epochs: int, big: int)
     return state_types.Options(keys=keys, changed=rows, epochs=max(epochs, 1), big=big)
 
 
+@benchmark(bench, "backends", some_minutes)
+@click.option("--keys", type=Sizes(), default="100k,5m", show_default=True, help="Sizes of state.")
+@click.option("--rows", type=Size(), default="100k", show_default=True, help="Keys per epoch.")
+@click.option("--epochs", type=int, default=5, show_default=True, help="Timed epochs per size.")
+@click.option("--backends", type=Backends(), default=None, help="Which engines.  [default: all]")
+@click.option("--kinds", type=Kinds(), default=None, help="Which kinds of state.  [default: all]")
+def backends_command(
+    keys: tuple[int, ...],
+    rows: int,
+    epochs: int,
+    backends: tuple[str, ...] | None,
+    kinds: tuple[str, ...] | None,
+) -> Any:
+    """State engines: Millrace's table, a dict, RocksDB, Redis and Spark's RocksDB store.
+
+    The same updates, reads, scans, checkpoints, restores, repartitions and merges on each, for
+    values, lists, maps and nested values, without a stream around them.
+
+    \b
+    Examples:
+      millrace bench backends --quick
+      millrace bench backends --json backends.json
+      millrace bench backends --backends millrace,rocksdb --kinds value --keys 1m
+    """
+    from millrace_lab.bench import backends as module
+
+    return module.Options(
+        keys=keys,
+        changed=rows,
+        epochs=max(epochs, 1),
+        backends=backends or module.Options.backends,
+        kinds=kinds or module.Options.kinds,
+    )
+
+
 images_option = click.option(
     "--images",
     type=click.Path(file_okay=False, path_type=Path),
@@ -220,6 +269,35 @@ def recovery_command(keys: int, rate: int | None, spark: bool, images: Path | No
     from millrace_lab.bench import recovery
 
     return recovery.Options(keys=keys, rate=rate, spark=spark, images=images)
+
+
+@benchmark(bench, "stores", some_minutes)
+@click.option("--keys", type=Size(), default="1m", show_default=True, help="Size of the state.")
+@click.option("--rate", type=Size(), default="20k", show_default=True, help="Rows per second.")
+@click.option(
+    "--stores",
+    type=Stores(),
+    default="local,s3,hdfs",
+    show_default=True,
+    help="Which ones, in this order.",
+)
+@click.option("--slow/--no-slow", default=True, help="Also at 20 ms and 1 Gbit/s.  [default: on]")
+def stores_command(keys: int, rate: int, stores: tuple[str, ...], slow: bool) -> Any:
+    """Epochs on a local disk, in a bucket and on HDFS, and a live rescale on each.
+
+    The time of an epoch, the requests it makes of the store, and the latency by event while 2
+    executors become 4 and 2 again; as the store is, and with 20 ms and 1 Gbit/s per request.
+    `make servers` installs MinIO and HDFS; without MinIO, moto's server stands for S3.
+
+    \b
+    Examples:
+      millrace bench stores --quick
+      millrace bench stores --json stores.json
+      millrace bench stores --stores local,s3 --keys 100k --no-slow
+    """
+    from millrace_lab.bench import stores as module
+
+    return module.Options(keys=keys, rate=rate, stores=stores, slow=slow)
 
 
 @benchmark(bench, "placement")
@@ -340,6 +418,34 @@ def latency_command(keys: int, rate: int | None, rounds: int) -> Any:
     return latency.Options(keys=keys, rate=rate, rounds=max(rounds, 1))
 
 
+@benchmark(bench, "end-to-end", some_minutes)
+@click.option(
+    "--rates", type=Sizes(), default="1k,10k,100k", show_default=True, help="Events per second."
+)
+@click.option("--keys", type=Size(), default="1k", show_default=True, help="Different keys.")
+@click.option(
+    "--sides",
+    type=KafkaSides(),
+    default=None,
+    help="Which ones: millrace, millrace-at-least-once, spark, spark-real-time.  [default: all]",
+)
+def end_to_end_command(rates: tuple[int, ...], keys: int, sides: tuple[str, ...] | None) -> Any:
+    """Kafka to Kafka: event latency by the producer's time stamp, at some rates.
+
+    Millrace with its exactly-once sink and with the one that is at least once, beside Spark's
+    micro-batches and its real-time trigger. `make servers` installs the broker.
+
+    \b
+    Examples:
+      millrace bench end-to-end --quick
+      millrace bench end-to-end --json end-to-end.json
+      millrace bench end-to-end --rates 1k --sides millrace,spark
+    """
+    from millrace_lab.bench import end_to_end
+
+    return end_to_end.Options(rates=rates, keys=keys, sides=sides or end_to_end.SIDES)
+
+
 @benchmark(
     bench,
     "peers",
@@ -397,7 +503,7 @@ def peers_command(
 @benchmark(
     bench,
     "operators",
-    click.option("--quick", is_flag=True, help="Smaller sizes: some minutes."),
+    some_minutes,
 )
 @click.option(
     "--cases", type=Cases(), default=None, help="Which operators, by name.  [default: all]"
@@ -456,8 +562,59 @@ def operators_command(
 
 @benchmark(
     bench,
-    "nexmark",
+    "patterns",
     click.option("--quick", is_flag=True, help="Smaller sizes: some minutes."),
+)
+@click.option(
+    "--cases", type=Patterns(), default=None, help="Which patterns, by name.  [default: all]"
+)
+@click.option("--keys", type=Sizes(), default="100k", show_default=True, help="Numbers of keys.")
+@click.option("--rows", type=Size(), default="1m", show_default=True, help="Rows per epoch.")
+@click.option(
+    "--epochs", type=click.IntRange(min=1), default=5, show_default=True, help="Timed per side."
+)
+@click.option("--peers/--no-peers", default=True, help="Also run Flink.  [default: on]")
+@click.option(
+    "--environments",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=".peers",
+    show_default=True,
+    help="Where `make peers` has put Flink's environment.",
+)
+def patterns_command(
+    cases: tuple[str, ...] | None,
+    keys: tuple[int, ...],
+    rows: int,
+    epochs: int,
+    peers: bool,
+    environments: Path,
+) -> Any:
+    """Three patterns beside Flink SQL's MATCH_RECOGNIZE on heap and RocksDB.
+
+    Rows per second, also per core, CPU seconds, memory and bytes written.
+
+    \b
+    Examples:
+      millrace bench patterns --quick
+      millrace bench patterns --json patterns.json
+      millrace bench patterns --cases rising --no-peers
+    """
+    from millrace_lab.bench import patterns
+
+    return patterns.Options(
+        cases=cases or patterns.Options.cases,
+        keys=keys,
+        rows=rows,
+        epochs=epochs,
+        peers=peers,
+        environments=environments,
+    )
+
+
+@benchmark(
+    bench,
+    "nexmark",
+    some_minutes,
 )
 @click.option(
     "--queries",
@@ -518,7 +675,7 @@ def nexmark_command(
     "with --quick.",
 )
 def all_command(quick: bool, out: Path, docs: Path | None) -> None:
-    """Every benchmark, one after the other; `peers` if its environments are there. Then the pages.
+    """Every benchmark, one after the other, if what it needs is installed. Then the pages.
 
     \b
     Examples:
@@ -531,7 +688,8 @@ def all_command(quick: bool, out: Path, docs: Path | None) -> None:
     codes = []
     for name in BENCHMARKS:
         options = module(name).Options()
-        reason = module(name).why_not(options) if name == "peers" else None
+        why_not = getattr(module(name), "why_not", None)
+        reason = None if why_not is None else why_not(options)
         if reason is not None:
             click.echo(f"{name}: {reason}")
             continue

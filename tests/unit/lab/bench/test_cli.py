@@ -14,6 +14,8 @@ from tests.unit.lab.bench.results import python_result, state_types_result, writ
 from millrace_lab.bench import (
     BenchmarkError,
     Result,
+    backends,
+    end_to_end,
     endurance,
     fingerprints,
     growth,
@@ -21,6 +23,7 @@ from millrace_lab.bench import (
     limits,
     nexmark,
     operators,
+    patterns,
     peers,
     placement,
     python,
@@ -29,6 +32,7 @@ from millrace_lab.bench import (
     rescale,
     serve,
     state_types,
+    stores,
     throughput,
 )
 from millrace_lab.bench.cli import bench
@@ -40,16 +44,20 @@ COMMANDS = {
     "growth": growth,
     "python": python,
     "state-types": state_types,
+    "backends": backends,
     "rescale": rescale,
     "recovery": recovery,
+    "stores": stores,
     "placement": placement,
     "query": query,
     "serve": serve,
     "limits": limits,
     "endurance": endurance,
     "latency": latency,
+    "end-to-end": end_to_end,
     "peers": peers,
     "operators": operators,
+    "patterns": patterns,
     "nexmark": nexmark,
 }
 
@@ -197,7 +205,8 @@ def test_all_runs_all_and_ends_with_the_worst(
         result = Result(name)
         result.compare("different", name != "growth")
         given(monkeypatch, name, result)
-    monkeypatch.setattr(peers, "why_not", lambda options: None)
+    for each in (peers, end_to_end):
+        monkeypatch.setattr(each, "why_not", lambda options: None)
     ended = run("all", "--quick", "--out", str(tmp_path))
     assert ended.exit_code == 1
     assert sorted(path.stem for path in tmp_path.glob("*.json")) == sorted(COMMANDS)
@@ -221,16 +230,19 @@ def test_all_makes_the_pages_with_pictures_beside_them(
     assert (quick.images, full.images) == (None, Path("docs/images"))
 
 
-def test_all_leaves_out_the_peers_that_have_no_environments(
+def test_all_leaves_out_what_is_not_installed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in COMMANDS:
         given(monkeypatch, name, Result(name))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("millrace_lab.servers.places.FOLDER", tmp_path / "none")
     ended = run("all", "--quick", "--out", str(tmp_path))
     assert ended.exit_code == 0, ended.output
     assert "peers: left out: there are no environments in .peers" in ended.output
-    assert sorted(path.stem for path in tmp_path.glob("*.json")) == sorted({*COMMANDS} - {"peers"})
+    assert "end-to-end: left out: there is no Kafka" in ended.output
+    left = sorted({*COMMANDS} - {"peers", "end-to-end"})
+    assert sorted(path.stem for path in tmp_path.glob("*.json")) == left
 
 
 def test_peers_are_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from millrace_lab.bench._foreign.engines import cases, job
 from millrace_lab.bench._operator_tiles import TileOptions
 from millrace_lab.bench._sides.operators import MILLRACE, SPARK, newest, whole_numbers
 from millrace_lab.bench.operators import Options, expected, ordered
+from millrace_lab.bench.patterns import Options as PatternOptions
 
 ROWS, KEYS, MINUTES = 600, 40, 4
 
@@ -119,6 +120,42 @@ def test_which_rows_are_the_best() -> None:
     assert emitted("top") == sorted(wanted)
 
 
+def test_what_patterns_must_find() -> None:
+    def jump(a: list[int]) -> bool:
+        return a[0] < cases.LOW and a[1] >= cases.HIGH
+
+    def rising(a: list[int]) -> bool:
+        return a[0] < a[1] < a[2]
+
+    def streak(a: list[int]) -> bool:
+        return max(a[:4]) < 700 and a[4] * 4 > sum(a[:4]) * 2
+
+    o, limit = PatternOptions(), cases.limit_ms(MINUTES)
+    by_key: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for v in range(MINUTES * o.verify_rows):
+        by_key[job.key_of(v, o.verify_keys)].append((ms_of(v, o.verify_rows), v))
+    for name, length, holds in (("jump", 2, jump), ("rising", 3, rising), ("streak", 5, streak)):
+        wanted = []
+        for key, found in by_key.items():
+            rows = sorted(found)
+            for i in range(len(rows) - length + 1):
+                chosen = rows[i : i + length]
+                first, last = chosen[0], chosen[-1]
+                in_time = last[0] - first[0] < cases.WITHIN_PATTERN_S * 1000 and last[0] <= limit
+                if in_time and holds([job.amount_of(v) for _, v in chosen]):
+                    wanted.append((key, first[1], last[1], last[0]))
+        batch = expected(cases.BY_NAME[name], o.verify_keys, o.verify_rows, MINUTES)
+        assert [tuple(row) for row in batch.tolist()] == sorted(wanted)
+        assert wanted
+
+
+def test_no_two_of_the_compared_rows_of_a_pattern_have_one_key_and_time() -> None:
+    o = PatternOptions()
+    rows = range(o.verify_rows * o.verify_minutes)
+    at = {(job.key_of(v, o.verify_keys), ms_of(v, o.verify_rows)) for v in rows}
+    assert len(at) == len(rows)
+
+
 def test_of_updates_the_newest_of_each_key_are_left() -> None:
     batches = [[[1, 5], [1, 4], [2, 3]], [[2, 9]], [[1, 6], [1, 5]]]
     found = newest([np.asarray(rows, np.int64) for rows in batches])
@@ -127,8 +164,11 @@ def test_of_updates_the_newest_of_each_key_are_left() -> None:
 
 def test_every_case_is_on_every_side() -> None:
     names = [case.name for case in cases.CASES]
-    assert set(names) == MILLRACE.keys() == SPARK.keys() == set(Options().cases)
-    for case in cases.CASES:
+    patterns = {case.name for case in cases.PATTERNS}
+    assert set(names) == SPARK.keys() == set(Options().cases)
+    assert MILLRACE.keys() == {*names, *patterns}
+    assert patterns == set(PatternOptions().cases) == set(PatternOptions().quick().cases)
+    for case in (*cases.CASES, *cases.PATTERNS):
         assert case.final is None or case.final in case.columns
         assert re.search(r"\bevents\b", case.flink)
 

@@ -1,4 +1,5 @@
-"""The cases of `millrace bench operators`: the rows all sides get, and each case in Flink's SQL.
+"""The cases of `millrace bench operators` and `bench patterns`: the rows all sides get, and each
+case in Flink's SQL.
 
 Row number `p` has a key, an amount and an event time that are arithmetic on 64-bit integers, so
 that every engine makes the rows by itself and none has to parse them. `rows` rows are one minute of
@@ -15,6 +16,10 @@ Where an engine has several ways, it runs the one that its manual recommends for
 time. Flink drops duplicates per window, because its other deduplication is bounded by the wall
 clock only, and leaves out the rank of the best rows, because then a new one does not send all below
 it again. The joins are of rows with even numbers and rows with odd ones.
+
+The patterns begin at any row, and one match does not keep another from beginning within it: then
+window functions can say which matches there are. Of two rows of a key and a millisecond, which come
+once in thousands, no engine says which is the first, so rows without such are compared.
 """
 
 from __future__ import annotations
@@ -183,7 +188,76 @@ CASES = (
         """,
     ),
 )
-BY_NAME = {case.name: case for case in CASES}
+
+WITHIN_PATTERN_S = 60
+"""How long a match may take."""
+LOW, HIGH = 100, 900
+"""Amounts are from 0 to 999."""
+STREAK = 4
+
+_FLINK_PATTERN = """
+    SELECT k, p, q, ts
+    FROM events MATCH_RECOGNIZE (
+        PARTITION BY k ORDER BY ts, p
+        MEASURES FIRST(A.p) AS p, LAST({last}.p) AS q, LAST({last}.ts) AS ts
+        ONE ROW PER MATCH AFTER MATCH SKIP TO NEXT ROW
+        PATTERN ({pattern}) WITHIN INTERVAL '1' MINUTE
+        DEFINE {define})
+"""
+_DUCKDB_PATTERN = f"""
+    SELECT k, p, q, ts FROM (
+        SELECT k, p, ms, amount, {{columns}},
+            LEAD(p, {{rows}}) OVER rest AS q, LEAD(ms, {{rows}}) OVER rest AS ts
+        FROM events WINDOW rest AS (PARTITION BY k ORDER BY ms, p))
+    WHERE q IS NOT NULL AND ts - ms < {WITHIN_PATTERN_S * 1000} AND {{condition}}
+"""
+_LEAD = "LEAD(amount, {n}) OVER rest AS a{n}"
+
+
+def _pattern(name: str, flink: tuple[str, str, str], rows: int, condition: str) -> Case:
+    """A pattern of adjacent rows: what Flink looks for, and what holds of a row and the next."""
+    last, pattern, define = flink
+    columns = ", ".join(_LEAD.format(n=n) for n in range(1, rows + 1))
+    return Case(
+        name,
+        ("k", "p", "q", "ts"),
+        "ts",
+        _FLINK_PATTERN.format(last=last, pattern=pattern, define=define),
+        _DUCKDB_PATTERN.format(rows=rows, columns=columns, condition=condition),
+    )
+
+
+PATTERNS = (
+    _pattern(
+        "jump",
+        ("B", "A B", f"A AS A.amount < {LOW}, B AS B.amount >= {HIGH}"),
+        1,
+        f"amount < {LOW} AND a1 >= {HIGH}",
+    ),
+    _pattern(
+        "rising",
+        ("C", "A B C", "B AS B.amount > A.amount, C AS C.amount > B.amount"),
+        2,
+        "a1 > amount AND a2 > a1",
+    ),
+    _pattern(
+        "streak",
+        (
+            "B",
+            f"A{{{STREAK}}} B",
+            f"A AS A.amount < 700, B AS B.amount * {STREAK} > SUM(A.amount) * 2",
+        ),
+        STREAK,
+        "amount < 700 AND "
+        + " AND ".join(f"a{n} < 700" for n in range(1, STREAK))
+        + f" AND a{STREAK} * {STREAK} > (amount + "
+        + " + ".join(f"a{n}" for n in range(1, STREAK))
+        + ") * 2",
+    ),
+)
+"""On the row alone, on the row before, and on a sum of those before."""
+
+BY_NAME = {case.name: case for case in (*CASES, *PATTERNS)}
 
 
 def limit_ms(minutes: int) -> int:
