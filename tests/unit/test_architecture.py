@@ -64,7 +64,7 @@ def test_modules_and_files_on_every_page_exist(page: Path) -> None:
     text = page.read_text()
     modules = [
         name
-        for name in re.findall(r"\b(millrace(?:_lab)?(?:\.[a-z_]+)+)\b", text)
+        for name in re.findall(r"(?<![\w.])(millrace(?:_lab)?(?:\.[a-z_]+)+)\b", text)
         if name.split(".")[1] not in NOT_MODULES
     ]
     unknown = [name for name in modules if not exists(name) and not is_attribute(name)]

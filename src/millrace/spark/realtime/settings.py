@@ -64,13 +64,17 @@ def parse_duration(trigger: str) -> int | None:
 def settings(spark: SparkSession, duration_ms: int) -> Iterator[None]:
     """While this is open, queries that start may be real-time ones of Millrace.
 
-    Spark's state stores are not used, so the format of its logs stays that of micro-batches.
+    Spark's state stores are not used, so the format of its logs stays that of micro-batches, and the
+    provider that the trigger asks for, in which the session may keep other queries' state, is nominal.
     """
     given = {
         "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
         "spark.sql.streaming.realTimeMode.minBatchDuration": str(duration_ms),
         "spark.sql.streaming.realTimeMode.dangerouslyAllowCheckpointV1.enabled": "true",
         "spark.sql.streaming.stateStore.checkpointFormatVersion": "1",
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
     }
     before = {key: spark.conf.get(key, None) for key in given}
     for key, value in given.items():
