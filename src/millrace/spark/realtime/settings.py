@@ -64,8 +64,8 @@ def parse_duration(trigger: str) -> int | None:
 def settings(spark: SparkSession, duration_ms: int) -> Iterator[None]:
     """While this is open, queries that start may be real-time ones of Millrace.
 
-    Spark's state stores are not used, so the format of its logs stays that of micro-batches, and the
-    provider that the trigger asks for, in which the session may keep other queries' state, is nominal.
+    Spark's state stores are not used: the format of its logs stays that of micro-batches, and the
+    provider that the trigger insists on holds nothing.
     """
     given = {
         "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
