@@ -33,17 +33,16 @@ class Store:
         self._kind = kind
         self._folder = folder
         self._running = contextlib.ExitStack()
-        self._clients = {LIVE: self._start("state")}
+        self._url = self._start("state")
+        self._clients = {LIVE: _client(self._url)}
         self._parts = 0
 
-    def _start(self, name: str, dump: Path | None = None) -> redis.Redis:
+    def _start(self, name: str, dump: Path | None = None) -> str:
         folder = self._folder / name
         folder.mkdir()
         if dump is not None:
             shutil.copy(dump, folder / DUMP)
-        client = redis.Redis.from_url(self._running.enter_context(server(folder)))
-        _loaded(client)
-        return client
+        return self._running.enter_context(server(folder))
 
     @property
     def _state(self) -> redis.Redis:
@@ -107,7 +106,7 @@ class Store:
 
     def restore(self) -> None:
         dump = self._folder / "state" / DUMP
-        self._clients[RESTORED] = self._start(RESTORED, dump)
+        self._clients[RESTORED] = _client(self._start(RESTORED, dump))
 
     def repartition(self, parts: int) -> None:
         self._parts = parts
@@ -119,17 +118,13 @@ class Store:
 
     def merge(self) -> None:
         for part in range(self._parts):
-            client = self._database(1 + part)
+            client = _client(self._url, 1 + part)
             for names in _names(client):
                 with client.pipeline(transaction=False) as pipe:
                     for name in names:
                         pipe.copy(name, name, destination_db=str(MERGED_NUMBER))
                     pipe.execute()
-        self._clients[MERGED] = self._database(MERGED_NUMBER)
-
-    def _database(self, number: int) -> redis.Redis:
-        given = self._state.connection_pool.connection_kwargs
-        return redis.Redis(**{**given, "db": number})
+        self._clients[MERGED] = _client(self._url, MERGED_NUMBER)
 
     def totals(self, state: str, keys: Int64Array) -> Int64Array:
         parts = [self._totals(self._clients[state], [_name(k) for k in c]) for c in chunks(keys)]
@@ -175,9 +170,10 @@ def _names(client: redis.Redis) -> Iterator[list[Any]]:
             return
 
 
-def _loaded(client: redis.Redis) -> None:
-    """Return when the server has read its dump."""
+def _client(url: str, database: int = 0) -> redis.Redis:
+    """A client of a server that has read its dump."""
+    client = redis.Redis.from_url(url, db=database)
     while True:
         with contextlib.suppress(redis.BusyLoadingError):
             client.ping()
-            return
+            return client
