@@ -29,6 +29,7 @@ from millrace.operators.process.layout import EXPIRES
 from millrace.operators.registry import MainRows
 from millrace.reading.description import Collection, Description
 from millrace.reading.join_table import JoinTable
+from millrace.reading.owned_table import OwnedTable
 from millrace.reading.pattern_tables import MatchedRows, PartialMatches
 from millrace.reading.replicas import gathered, scan
 from millrace.reading.sessions import SessionTable
@@ -130,7 +131,7 @@ class MainTable(StateTable):
         return _whole(self.snapshot, self.description, self._nested[name], (hi, lo))
 
 
-class EntryTable(StateTable):
+class EntryTable(OwnedTable):
     """A row per entry of a list, map or set, with its key's columns."""
 
     def _schema(self) -> pa.Schema:
@@ -144,16 +145,6 @@ class EntryTable(StateTable):
         }
         own = [pa.field(shown, layout.field(name).type) for shown, name in self.own.items()]
         return pa.schema([*self.description.key_schema, *own])
-
-    def _scan(self, columns: list[str], groups: Int64Array) -> Iterator[pa.RecordBatch]:
-        replica = self.snapshot.replica(self.description, self.state, groups)
-        for rows in scan(replica, groups, self._needs(columns)):
-            yield self._made(columns, rows)
-
-    def _find(self, columns: list[str], keys: Fingerprints) -> pa.RecordBatch:
-        replica = followed(self, self.state, keys)
-        addresses, _ = replica.entries(*keys)
-        return self._made(columns, gathered(replica, addresses, self._needs(columns)))
 
     def _needs(self, columns: list[str]) -> list[str]:
         needs = [self.own[name] for name in columns if name in self.own]
