@@ -64,7 +64,7 @@ class JoinTable(StateTable):
         _, addresses = _rows_of(replica, keys)
         return self._made(columns, gathered(replica, addresses, self._needs(columns)))
 
-    def look_up(
+    def _look_up(
         self, columns: list[str], keys: Sequence[pa.Array]
     ) -> tuple[list[pa.Array], BoolArray]:
         """Columns of the newest row of some keys, in their order, and which of them have one."""

@@ -31,7 +31,7 @@ class SessionTable(EvictedTable):
         """The columns of a key to look up: its own, and the session's start."""
         return pa.schema([*self.description.key_schema, (SESSION_START, WINDOW_TYPE[0].type)])
 
-    def look_up(
+    def _look_up(
         self, columns: list[str], keys: Sequence[pa.Array]
     ) -> tuple[list[pa.Array], BoolArray]:
         """Columns of some sessions, in their order, and which of them there are."""

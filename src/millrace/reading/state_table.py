@@ -7,15 +7,18 @@ way some columns. Only what is asked for is read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from millrace.arrays import Int64Array, UInt64Array
+from millrace.arrays import BoolArray, Int64Array, UInt64Array
+from millrace.errors import CorruptSegmentError
 from millrace.ids import OperatorName
 from millrace.keygroups import groups_of
 from millrace.keygroups.keys import is_computable
+from millrace.log.layout import SEGMENTS
 from millrace.log.segment import HI, LO
 from millrace.operators.operator import Moment
 from millrace.reading.description import Description
@@ -90,13 +93,42 @@ class StateTable:
     ) -> Iterator[pa.RecordBatch]:
         """All rows of some key groups, in no order."""
         wanted = self.snapshot.every if groups is None else groups
-        for batch in self._scan(list(columns), wanted):
-            if batch.num_rows:
-                yield batch
+        with self._plausible():
+            for batch in self._scan(list(columns), wanted):
+                if batch.num_rows:
+                    yield batch
 
     def find(self, columns: Sequence[str], keys: Fingerprints) -> pa.RecordBatch:
         """The rows of some keys, in no order."""
-        return self._find(list(columns), keys)
+        with self._plausible():
+            return self._find(list(columns), keys)
+
+    def look_up(
+        self, columns: list[str], keys: Sequence[pa.Array]
+    ) -> tuple[list[pa.Array], BoolArray]:
+        """Columns of what some keys have, in their order, and which of them have something.
+
+        Main tables only. What a key to look up consists of is the table's `look_up_schema`.
+        """
+        with self._plausible():
+            return self._look_up(columns, keys)
+
+    @contextmanager
+    def _plausible(self) -> Iterator[None]:
+        """Rows may have the right checksums and types, and be none that an operator writes."""
+        try:
+            yield
+        except pa.ArrowException as error:
+            raise CorruptSegmentError(
+                f"a segment of {self.title} at epoch {self.snapshot.trail.epoch} of "
+                f"{self.snapshot.journal.store.url} is whole but has rows that no operator writes: "
+                f"{error}. Restore {SEGMENTS} from a backup, or open an earlier epoch."
+            ) from error
+
+    def _look_up(
+        self, columns: list[str], keys: Sequence[pa.Array]
+    ) -> tuple[list[pa.Array], BoolArray]:
+        raise NotImplementedError
 
     def _schema(self) -> pa.Schema:
         raise NotImplementedError

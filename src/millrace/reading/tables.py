@@ -73,7 +73,7 @@ class MainTable(StateTable):
         """The columns of a key to look up."""
         return self.description.key_schema
 
-    def look_up(
+    def _look_up(
         self, columns: list[str], keys: Sequence[pa.Array]
     ) -> tuple[list[pa.Array], BoolArray]:
         """Columns of the rows of some keys, in their order, and which of them there are."""

@@ -95,7 +95,7 @@ class TileTable(WindowTable):
             made.append(self._assembled(columns, own, windows, since, self._now))
         return pa.concat_batches(made)
 
-    def look_up(
+    def _look_up(
         self, columns: list[str], keys: Sequence[pa.Array]
     ) -> tuple[list[pa.Array], BoolArray]:
         *key, length, start = keys

@@ -110,7 +110,7 @@ class WindowTable(StateTable):
         times: Int64Array = np.unique(panes.to_numpy(zero_copy_only=False))
         return times[times >= self._limit]
 
-    def look_up(
+    def _look_up(
         self, columns: list[str], keys: Sequence[pa.Array]
     ) -> tuple[list[pa.Array], BoolArray]:
         """Columns of some windows, in their order, and which of them there are."""

@@ -32,9 +32,19 @@ def _manifest(rng: random.Random, root: Path) -> str:
         path = manifests.path(epoch)
         path.write_bytes(mutate_bytes(rng, path.read_bytes()))
         return DAMAGED
+    names = _spec_names(manifests.bodies[epoch])
     manifests.bodies[epoch] = mutate_json(rng, manifests.bodies[epoch])
     manifests.write(epoch, chained=rng.randrange(5) > 0)
-    return SEALED
+    # A state by another name is another state, which may be empty.
+    return SEALED if _spec_names(manifests.bodies[epoch]) == names else OTHER_ROWS
+
+
+def _spec_names(body: Any) -> list[Any]:
+    """Of the states, keys and other columns that the specs in a manifest have."""
+    if isinstance(body, dict):
+        own = [body["name"]] if "name" in body else []
+        return own + [name for value in body.values() for name in _spec_names(value)]
+    return [name for value in body for name in _spec_names(value)] if isinstance(body, list) else []
 
 
 def _segment(rng: random.Random, root: Path) -> str:
