@@ -99,8 +99,8 @@ class PatternOperator:
         for measure in definition.measures:
             if measure.variable is not None and measure.variable not in known:
                 raise PatternError(
-                    f"{measure.name!r} of a match is of {measure.variable!r}, of which a match has "
-                    f"no rows. It has rows of {', '.join(map(repr, known))}."
+                    f"select= refers to {measure.variable!r}, of which a match has no rows. It has "
+                    f"rows of {', '.join(map(repr, known))}."
                 )
             number = -1 if measure.variable is None else known.index(measure.variable)
             result = measure.result_type(None if measure.column is None else spark[measure.column])

@@ -37,6 +37,7 @@ def decided(epochs: Epochs, settings: Settings = SETTINGS) -> Decision:
         ({"policy": "schedule", "schedule": ((0.0, 99),)}, "99 shards"),
         ({"cool_down": 0.0}, "cool_down=0.0"),
         ({"latency": -1.0}, "latency=-1.0"),
+        ({"act": "no"}, "act='no'"),
     ],
 )
 def test_bad_settings_are_refused(given: dict[str, Any], words: str) -> None:
