@@ -12,9 +12,10 @@ from tests.faults.test_moving import result_of
 CLUSTER = f"local-cluster[{EXECUTORS},1,1024]"
 
 
-def followed(tmp_path: Path, *kill: str) -> dict[str, Any]:
-    """A run in which the load steps up and down, after a look at what was decided."""
-    result = result_of(tmp_path, "tests.faults.autoscaled", CLUSTER, *kill)
+@pytest.mark.stress
+@pytest.mark.cluster
+def test_a_load_that_steps_up_and_down_is_followed(tmp_path: Path) -> None:
+    result = result_of(tmp_path, "tests.faults.autoscaled", CLUSTER)
     assert result["shards"] == [1, 3, 1], result
     changes: list[dict[str, Any]] = [d for d in result["decisions"] if d["action"] == "rescale"]
     assert changes[0]["before"] == {"summed": 1}, result
@@ -27,18 +28,5 @@ def followed(tmp_path: Path, *kill: str) -> dict[str, Any]:
     # 900 rows a second at 2 ms are more than two shards do.
     grown = [change for change in changes if change["parallelism"]["summed"] == 3]
     assert grown, result
-    return result
-
-
-@pytest.mark.stress
-@pytest.mark.cluster
-def test_a_load_that_steps_up_and_down_is_followed(tmp_path: Path) -> None:
-    result = followed(tmp_path)
     assert "autoscaling by model: on, 1 to 3 shards" in result["explained"]
     assert any("load" in mark["detail"] for mark in result["marks"]), result["marks"]
-
-
-@pytest.mark.stress
-@pytest.mark.cluster
-def test_an_executor_that_is_killed_is_replaced_and_the_load_is_followed(tmp_path: Path) -> None:
-    assert followed(tmp_path, "kill")["killed"].startswith("executor-")
