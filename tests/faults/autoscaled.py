@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,14 @@ from millrace.ui import open_page
 from millrace_lab import processes
 
 SECONDS_PER_ROW = 0.002
-LOW, HIGH = 80, 900
-"""Rows per second: 16 % of a shard, and 180 %."""
+LOW, HIGH = 20, 900
+"""Rows per second: 4 % of a shard, however busy the machine is with others, and 180 %."""
 KEYS = 211
-FILES = 5
-"""Per second."""
-
-
-FILES_PER_EPOCH = 25
+ROWS_PER_FILE = 40
+FILES_PER_EPOCH = 100
 """What piles up must not make ever longer epochs while the query cannot keep up."""
+MOST_UNREAD = 2 * FILES_PER_EPOCH
+"""Files. However slow the machine, what has piled up is soon worked off."""
 
 
 def rows_of(spark: SparkSession, inbox: Path) -> DataFrame:
@@ -60,12 +59,14 @@ class Summed(mr.Processor):
 
 
 class Producer:
-    """Writes files with so many rows a second, until it is closed."""
+    """Writes files with so many rows a second, until it is closed, unless too many are unread."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.rate = LOW
         self.written = 0
+        self.read: Callable[[], int] = lambda: 0
+        """How many rows have been read."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run)
         folder.mkdir()
@@ -74,14 +75,15 @@ class Producer:
 
     def _run(self) -> None:
         number = 0
-        while not self._closed.wait(1 / FILES):
-            rows = self.rate // FILES
-            values = range(self.written, self.written + rows)
+        while not self._closed.wait(ROWS_PER_FILE / self.rate):
+            if self.written - self.read() > MOST_UNREAD * ROWS_PER_FILE:
+                continue
+            values = range(self.written, self.written + ROWS_PER_FILE)
             lines = [json.dumps({"k": value % KEYS, "value": value}) for value in values]
             unfinished = self._folder.parent / "unfinished" / f"{number}.json"
             unfinished.write_text("\n".join(lines))
             unfinished.rename(self._folder / f"{number}.json")
-            self.written += rows
+            self.written += ROWS_PER_FILE
             number += 1
 
     def close(self) -> None:
@@ -131,12 +133,18 @@ def main() -> None:
             ),
         )
     )
+    rows_read = "select coalesce(sum(n), 0) as n from summed"
+    producer.read = lambda: query.sql(rows_read).to_pylist()[0]["n"] if query.epoch else 0
     shards: list[int] = []
     more: dict[str, Any] = {}
 
     def reached(number: int) -> bool:
         assert query.is_active, query.exception()
         return query.assignment()["summed"].shards == number
+
+    def placed() -> tuple[str, ...]:
+        assert query.is_active, query.exception()
+        return query.assignment()["summed"].executors
 
     try:
         until(lambda: query.epoch >= 3 and query.scaling().seen is not None, "some epochs")
@@ -147,7 +155,8 @@ def main() -> None:
         if kill:
             victim, pid = next(iter(executor_pids(spark.sparkContext.applicationId).items()))
             processes.send([pid], signal.SIGKILL)
-            until(lambda: victim not in query.executors(), "an executor lost")
+            # Its shards stay assigned to it until an epoch begins without it.
+            until(lambda: victim not in placed(), "what the lost executor had on others")
             until(lambda: reached(EXECUTORS), "as many shards as before")
             more["killed"] = victim
         producer.rate = LOW

@@ -23,6 +23,8 @@ def test_a_load_that_steps_up_and_down_is_followed(tmp_path: Path) -> None:
     for change in changes:
         assert change["reason"], change
         assert change["numbers"]["load"] > 0, change
+        # Nobody knows how many files wait.
+        assert "backlog_rows" not in change["numbers"], change
     # 900 rows a second at 2 ms are more than two shards do.
     grown = [change for change in changes if change["parallelism"]["summed"] == 3]
     assert grown, result

@@ -81,6 +81,17 @@ def test_a_source_with_a_limit_shows_its_backlog() -> None:
         assert max(shards for _, shards in outcome.shards) > 1
 
 
+def test_a_backlog_that_nobody_tells_of_is_worked_off() -> None:
+    """A source of files with a limit: the rate that is seen is what the query can take."""
+    world = World(rate_limit=8000, tells=False)
+    for outcome in runs("steps", range(2), world):
+        assert {seen.backlog for seen in outcome.history} == {None}
+        # By the rate that is seen, two would be enough.
+        assert max(shards for _, shards in outcome.shards) > 4
+        assert not outcome.history[-1].full
+        assert outcome.shards[-1][1] < 4
+
+
 def test_a_hot_key_group_is_isolated_before_executors_are_bought() -> None:
     settings = replace(SETTINGS, min=3)
     for seed in range(2):

@@ -21,8 +21,6 @@ import millrace as mr
 from millrace.errors import RealTimeError, ShardLostError
 from millrace.log import Journal, open_store, spark_logs
 
-pytestmark = pytest.mark.usefixtures("generated_code")
-
 REAL_TIME = "real time 1 second"
 AGGREGATES: dict[str, Any] = {
     "n": mr.count(),
@@ -52,6 +50,7 @@ def found(query: mr.Query) -> dict[int, tuple[Any, ...]]:
     return {r["k"]: (r["n"], r["total"], r["most"], r["mean"], sorted(r["listed"])) for r in rows}
 
 
+@pytest.mark.usefixtures("generated_code")
 def test_real_time_is_exact_across_restarts_and_kinds_of_triggers(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -101,6 +100,31 @@ def test_a_commit_that_spark_does_not_know_of_is_not_applied_again(
         assert found(again) == expected(numbers)
     finally:
         again.stop()
+
+
+def test_nulls_are_answered_without_generated_code(spark: SparkSession, tmp_path: Path) -> None:
+    """As in all tests that do not ask for it, Spark interprets its expressions."""
+    assert spark.conf.get("spark.sql.codegen.wholeStage") == "false"
+    numbers = Numbers(spark)
+    # Keys 0 and 1 have both, key 2 has NULLs alone.
+    given = "if(value % 3 = 2 or value % 2 = 0, null, value)"
+    frame = numbers.frame().selectExpr(
+        "value % 3 as k", f"cast({given} as double) as v", f"cast({given} as string) as s"
+    )
+    made: dict[str, Any] = {"most": mr.max("v"), "total": mr.sum("v"), "text": mr.max("s")}
+    writer = mr.stream(frame).key_by("k").aggregate(name="nulls", **made).to("memory", name="nulls")
+    numbers.send(range(12))
+    query = writer.start(str(tmp_path / "location"), parallelism=1, trigger=REAL_TIME)
+    try:
+        query.process_all_available()
+        state = query.sql("select * from nulls").to_pylist()
+    finally:
+        query.stop()
+    answers = {row.k: row.asDict() for row in spark.table("nulls").collect()}
+    assert answers == {row["k"]: row for row in state}
+    assert answers[0] == {"k": 0, "most": 9.0, "total": 12.0, "text": "9"}
+    assert answers[1] == {"k": 1, "most": 7.0, "total": 8.0, "text": "7"}
+    assert answers[2] == {"k": 2, "most": None, "total": None, "text": None}
 
 
 class Sums(mr.Processor):

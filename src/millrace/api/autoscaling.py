@@ -49,7 +49,7 @@ def autoscale(
         cool_down=_seconds("cool_down", cool_down),
         settle=_seconds("settle", settle),
         catch_up=_seconds("catch_up", catch_up),
-        act=bool(act),
+        act=act,
     )
 
 

@@ -42,7 +42,7 @@ def resolve(df: DataFrame, column: str | SparkColumn, where: str) -> tuple[Colum
         field = df.select(column).schema[0]
     except AnalysisException as error:
         raise UnknownColumnError(
-            f"{where}: Spark cannot resolve {column}: {str(error).splitlines()[0]}"
+            f"{where}: Spark cannot resolve {column}: {str(error).strip().splitlines()[0]}"
         ) from error
     return Column(field.name, field.dataType), column
 

@@ -67,7 +67,7 @@ def join_streams(
         time = EITHER
     definition = JoinDefinition(both.keys, both.left, both.right, lower, upper, how, time)
     operator = JoinOperator(left._new_name("join", name, right), definition, ansi=both.ansi)
-    return both.joined(operator, goes_on)
+    return both.joined(operator, goes_on, needs_order=False)
 
 
 def as_of_streams(
@@ -83,7 +83,7 @@ def as_of_streams(
     time, _ = both.check_times()
     definition = AsOfDefinition(both.keys, both.left, both.right, parse_tolerance(tolerance))
     operator = AsOfOperator(left._new_name("as-of", name, right), definition, ansi=both.ansi)
-    return both.joined(operator, both.left_names.get(time, time))
+    return both.joined(operator, both.left_names.get(time, time), needs_order=True)
 
 
 def look_up_streams(
@@ -109,7 +109,8 @@ def look_up_streams(
         left._new_name("lookup", name, both.others), definition, ansi=both.ansi
     )
     time = left._event_time
-    return both.joined(operator, None if time is None else both.left_names.get(time, time))
+    goes_on = None if time is None else both.left_names.get(time, time)
+    return both.joined(operator, goes_on, needs_order=True)
 
 
 class _Both:
@@ -183,12 +184,16 @@ class _Both:
         )
         return left.name, right.name
 
-    def joined(self, operator: Operator, event_time: str | None) -> Stream:
-        """The stream behind an operator over both."""
+    def joined(self, operator: Operator, event_time: str | None, *, needs_order: bool) -> Stream:
+        """The stream behind an operator over both.
+
+        `needs_order`: its result depends on which of two rows came first.
+        """
         exchange = JoinExchange(
             [key.type for key in self.keys],
             self._side(self.stream, LEFT_ROWS),
             self._side(self.others, RIGHT_ROWS),
+            needs_order=needs_order,
         )
         step = OperatorStep(operator, exchange)
         return self.stream._then(operator.output_schema, step, self.others, event_time=event_time)

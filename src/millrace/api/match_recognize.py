@@ -48,6 +48,11 @@ def match_recognize(
     `PARTITION BY` and `ORDER BY` name the key and the event time. How long a match may take is said
     by `within`, or behind the pattern, as in Flink: `PATTERN (A B+) WITHIN INTERVAL '1' HOUR`.
     """
+    if type(text) is not str:
+        raise PatternError(
+            f"match_recognize() takes what SQL has in the parentheses of MATCH_RECOGNIZE, as text, "
+            f"not {text!r}."
+        )
     clause, duration = _parsed(text)
     if within is not None and duration is not None:
         raise PatternError("match_recognize() says twice how long a match may take.")

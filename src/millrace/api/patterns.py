@@ -304,8 +304,9 @@ def match_rows(
     try:
         schema = show(raw._sample()).schema
     except AnalysisException as error:
+        why = str(error).strip().splitlines()[0]
         raise UnknownColumnError(
-            f"select= of match(): Spark cannot resolve it: {str(error).splitlines()[0]} A match "
+            f"select= of match(): Spark cannot resolve it: {why} A match "
             "has its key, and mr.matched('name').last('column') and the like."
         ) from error
     if len(set(schema.names)) < len(schema.names):

@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from millrace.arrays import Int32Array, UInt64Array
+import numpy as np
+
+from millrace.arrays import Int32Array, Int64Array, UInt64Array
 
 Values: TypeAlias = Any
 """An Arrow array, in one piece or in chunks."""
@@ -60,3 +62,13 @@ class Input:
     @property
     def num_rows(self) -> int:
         return len(self.hi)
+
+    def by_part(self, positions: Int64Array) -> Int64Array:
+        """Positions in order of input partition; those of one partition stay as they are.
+
+        Blocks of a shuffle arrive in any order. By partition, rows are in the same order whenever
+        the epoch runs again.
+        """
+        if self.part is None:
+            return positions
+        return positions[np.argsort(self.part[positions], kind="stable")]

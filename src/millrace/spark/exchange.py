@@ -232,7 +232,14 @@ def shared_columns(left: TypedColumns, right: TypedColumns) -> dict[str, Column]
 class JoinExchange:
     """The exchange in front of a join: the rows of both streams in one table, by their key."""
 
-    def __init__(self, key_types: Sequence[T.DataType], left: JoinSide, right: JoinSide) -> None:
+    def __init__(
+        self,
+        key_types: Sequence[T.DataType],
+        left: JoinSide,
+        right: JoinSide,
+        *,
+        needs_order: bool,
+    ) -> None:
         # One of the two is NULL, and so are its fields.
         keys = [F.coalesce(*both) for both in zip(left.keys, right.keys, strict=True)]
         self._keys = list(zip(keys, key_types, strict=True))
@@ -242,6 +249,8 @@ class JoinExchange:
         times = [side.event_us for side in (left, right) if side.event_us is not None]
         if times:
             self._columns[rows.EVENT] = F.coalesce(*times)
+        if needs_order:
+            self._columns[rows.PART] = F.spark_partition_id()
         self._router = Router()
 
     def __call__(self, df: DataFrame, assignment: Assignment, scheme: Scheme) -> DataFrame:

@@ -15,11 +15,14 @@ from millrace import errors
 _RAISED = re.compile(r"^millrace\.errors\.(\w+): (.*)$", re.MULTILINE)
 
 
-def unwrapped(failure: BaseException) -> BaseException:
-    """The error of Millrace's that a worker raised, if there is one in it; else the failure."""
+def unwrapped(failure: BaseException, others: str = "") -> BaseException:
+    """The error of Millrace's that a worker raised, if there is one in it; else the failure.
+
+    `others` are failures that this one may be a consequence of.
+    """
     if not isinstance(failure, PySparkException):
         return failure
-    raised = _RAISED.findall(str(failure))
+    raised = _RAISED.findall(f"{failure}\n{others}")
     if not raised:
         return failure
     # A traceback ends with the error that matters; those before it are its causes.

@@ -86,10 +86,7 @@ def _seconds_behind(published: Sequence[Mapping[str, Any]], number: int) -> floa
 
 def _offsets(given: object) -> Offsets | None:
     """Offsets as Spark prints them: JSON of topics, partitions and numbers."""
-    try:
-        topics = json.loads(given) if isinstance(given, str) else given
-    except ValueError:
-        return None
+    topics = parsed(given)
     if not isinstance(topics, Mapping):
         return None
     found: Offsets = {}
@@ -101,6 +98,14 @@ def _offsets(given: object) -> Offsets | None:
                 return None
             found[str(topic), str(partition)] = offset
     return found
+
+
+def parsed(offset: object) -> object:
+    """An offset as Spark publishes it; None if it is not JSON."""
+    try:
+        return json.loads(offset) if isinstance(offset, str) else offset
+    except ValueError:
+        return None
 
 
 def _time(progress: Mapping[str, Any]) -> datetime:

@@ -43,6 +43,7 @@ from millrace.spark.jvm import java_class
 from millrace.spark.pipeline import Pipeline
 from millrace.spark.plans import PlanCache
 from millrace.spark.scaling import EndedEpoch, ScalingThread
+from millrace.spark.source_limits import SourceLimits, read_limits
 
 KEPT_REPORTS = 1000
 
@@ -129,6 +130,7 @@ class Run:
                 self.director,
                 lambda: self.spark_query.lastProgress,
                 options.trigger_seconds,
+                SourceLimits(journal.store, lambda: read_limits(spark, self.spark_query)),
             )
         self._collector = Collector(journal, options.retain_epochs)
         self._fence = Fence(journal, self.id)

@@ -26,6 +26,7 @@ from millrace.reconfigure.autoscale.scaler import Autoscaler
 from millrace.reconfigure.director import Director
 from millrace.repeating import UNTIL_WOKEN, Repeating
 from millrace.spark.lag import source_lags
+from millrace.spark.source_limits import SourceLimits
 
 PUBLISHED = 30
 """Batches of Spark's whose figures are kept, to tell how long rows have been waiting."""
@@ -64,11 +65,13 @@ class ScalingThread:
         director: Director,
         last_progress: Callable[[], Progress | None],
         trigger: float,
+        limits: SourceLimits,
     ) -> None:
         self.scaler = scaler
         self._director = director
         self._last_progress = last_progress
         self._trigger = trigger
+        self._limits = limits
         self._ended: deque[EndedEpoch] = deque(maxlen=WAITING)
         self._published: deque[Progress] = deque(maxlen=PUBLISHED)
         self._before: EndedEpoch | None = None
@@ -132,6 +135,7 @@ class ScalingThread:
         if progress is not None:
             # A heartbeat is a source too, which does not number its rows.
             lags = source_lags(list(self._published), len(progress["sources"]))
+        # Without the rows of a source that does not tell, it is what waits at least.
         behind = [lag["rows_behind"] for lag in lags if lag["rows_behind"] is not None]
         waited = [lag["seconds_behind"] for lag in lags if lag["seconds_behind"] is not None]
         return Observation(
@@ -144,6 +148,7 @@ class ScalingThread:
             trigger=self._trigger,
             backlog=sum(behind) if behind else None,
             behind=max(waited) if waited else None,
+            full=progress is not None and self._limits.is_full(progress),
             executors=len(executors),
             cores=sum(executor.cores for executor in executors),
             state_bytes=ended.state_bytes,

@@ -85,6 +85,7 @@ class Streams:
             hi,
             lo,
             keys,
+            part=np.zeros(len(every), np.int32),
             columns=columns_of(self.left, [*left, *({} for _ in right)]),
             event_us=pa.array(times, pa.int64()),
             is_right=pa.array(np.arange(len(every)) >= len(left)),

@@ -48,6 +48,8 @@ class World:
     """All cores there are; None for as many as are asked for."""
     rate_limit: int | None = None
     """Rows of one epoch, at most."""
+    tells: bool = True
+    """Whether a source with a limit says what it has left."""
 
     def share(self, shards: int, balanced: bool) -> float:
         """The share of the heaviest shard."""
@@ -158,7 +160,8 @@ def simulate(
             rows=round(rows),
             operators=(_operator(world, round(rows), shards, busy, balanced),),
             trigger=world.trigger,
-            backlog=None if world.rate_limit is None else round(backlog),
+            backlog=round(backlog) if world.rate_limit is not None and world.tells else None,
+            full=not world.tells and world.rate_limit is not None and rows >= world.rate_limit,
             executors=executors,
             cores=cores,
             room=world.cores,

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from tests.waiting import until
 
+from millrace import clock
 from millrace.epoch.arrivals import HotKey
 from millrace.epoch.report import ShardReport
 from millrace.ids import Epoch, OperatorName, Shard
+from millrace.log import open_store
 from millrace.reconfigure.autoscale.observing import HotGroup, Observation
 from millrace.reconfigure.cluster import Executor
 from millrace.spark import scaling
 from millrace.spark.scaling import EndedEpoch, ScalingThread, operator_load
+from millrace.spark.source_limits import SourceLimits
 
 OP = OperatorName("op")
 
@@ -75,6 +78,7 @@ def test_epochs_become_observations_in_order(monkeypatch: pytest.MonkeyPatch) ->
         director,
         lambda: published[-1] if published else None,
         2.5,
+        SourceLimits(open_store(f"memory://scaling-{clock.fresh_id()}"), list),
     )
     thread.thread.start()
     reports = {OP: {Shard(1): report(1, 40), Shard(0): report(0, 60)}}

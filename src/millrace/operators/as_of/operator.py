@@ -10,7 +10,8 @@ Invariant: the main table has, per key, the newest right row at or before the wa
 epoch. So a left row that is due has its partner among the right rows that are due with it, or else
 in the main table: waiting rows are looked at when they are due and not before.
 
-Of right rows with the same key and time, the one that came last counts.
+Of right rows with the same key and time, the one that came last counts: that of the latest epoch,
+in it of the highest input partition, and there the last. An epoch that runs again finds the same.
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ class _Matching:
         groups: Int64Array,
         moment: Moment,
     ) -> None:
+        assert rows.part is not None
         self._operator = operator
         self._replicas = replicas
         self._groups = groups
@@ -157,7 +159,7 @@ class _Matching:
         hi = np.concatenate([stored_hi, new.hi[now]])
         lo = np.concatenate([lo, new.lo[now]])
         time = np.concatenate([time, new.time[now]])
-        number = np.concatenate([numbers(row), _NEW | positions.astype(np.uint64)])
+        number = np.concatenate([numbers(row), _NEW | now.astype(np.uint64)])
         order = in_order_of_time(hi, lo, time, number)
         pieces = [
             replica.gather(found, names),

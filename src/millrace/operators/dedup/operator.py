@@ -154,8 +154,7 @@ class DedupOperator:
         self, replica: Replica, rows: Input, positions: Int64Array, moment: Moment
     ) -> _Firsts:
         assert rows.part is not None
-        # Blocks of a shuffle arrive in any order: the lowest input partition counts as the first.
-        positions = positions[np.argsort(rows.part[positions], kind="stable")]
+        positions = rows.by_part(positions)
         hi, lo = rows.hi[positions], rows.lo[positions]
         order = sort_order(hi, lo)
         heads = order[group_starts(hi[order], lo[order])[:-1]]

@@ -18,7 +18,8 @@ from millrace.state.sorting import sort_order
 
 @dataclass(frozen=True)
 class Arrived:
-    """Rows of one stream that can have partners, in order of key and tick, then of arrival."""
+    """Rows of one stream that can have partners, in order of key and tick, then of input partition
+    where that matters, then of arrival."""
 
     position: Int64Array
     """Where each is in the input."""
@@ -86,7 +87,7 @@ def divide(rows: Input, moment: Moment, bits: tuple[int, int]) -> tuple[Division
     alone = ~partners & ~late
     return tuple(  # type: ignore[return-value]
         Division(
-            arrived(rows, np.flatnonzero(partners & side), times, tick_bits),
+            arrived(rows, rows.by_part(np.flatnonzero(partners & side)), times, tick_bits),
             np.flatnonzero(alone & side),
             np.flatnonzero(late & side),
             int((~known & side).sum()),

@@ -92,6 +92,7 @@ def no_rows(
         nothing,
         nothing,
         empty[0],
+        part=np.empty(0, np.int32),
         columns=empty[1],
         event_us=pa.array([], pa.int64()),
         is_right=pa.array([], pa.bool_()),

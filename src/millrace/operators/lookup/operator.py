@@ -1,9 +1,10 @@
 """The lookup: each left row, at once, with the newest right row of its key.
 
 The state is a row per key: the newest right row that has come, by its event time if the right
-stream has one, else by arrival. A left row sees what has come up to its own epoch, that included.
-It does not wait: what comes later has no effect on it. So rows are not late here, and the left
-stream's watermark goes on unchanged.
+stream has one, else by arrival. Within an epoch, rows of a higher input partition have arrived
+later, in whatever order they are sent. A left row sees what has come up to its own epoch, that
+included. It does not wait: what comes later has no effect on it. So rows are not late here, and the
+left stream's watermark goes on unchanged.
 
 Known rough edge: where the rows of an epoch are applied in several steps, a left row sees the right
 rows of its own step and of those before.
@@ -72,6 +73,7 @@ class _Looking:
     """What one shard does in one epoch."""
 
     def __init__(self, operator: LookupOperator, replica: Replica, rows: Input) -> None:
+        assert rows.part is not None
         self._operator = operator
         self._replica = replica
         self._rows = rows
@@ -103,10 +105,10 @@ class _Looking:
 
     def _newest(self) -> Int64Array:
         """The newest right row of each key that comes, in order of fingerprint."""
-        came = np.flatnonzero(self._is_right & self._has_key)
+        came = self._rows.by_part(np.flatnonzero(self._is_right & self._has_key))
         hi, lo = self._rows.hi[came], self._rows.lo[came]
         times = self._times.take(pa.array(came)).fill_null(_NO_TIME).to_numpy()
-        order = in_order_of_time(hi, lo, times, came.astype(np.uint64))
+        order = in_order_of_time(hi, lo, times, np.arange(len(came), dtype=np.uint64))
         return came[order[last_of_runs(hi[order], lo[order])]]
 
     def _wins(self, newest: Int64Array, addresses: UInt64Array) -> BoolArray:

@@ -19,6 +19,11 @@ from millrace.operators.process.durations import duration_us
 
 def pattern(name: str) -> Pattern:
     """A pattern that begins with a row, called `name`."""
+    if type(name) is not str or not name:
+        raise PatternError(
+            f"pattern({name!r}): give the first row of a match a name, such as mr.pattern('a'). A "
+            "group is a pattern already: mr.one_of(...).next('b')."
+        )
     return Pattern((_Step(name),))
 
 

@@ -99,8 +99,8 @@ class PatternOperator:
         for measure in definition.measures:
             if measure.variable is not None and measure.variable not in known:
                 raise PatternError(
-                    f"{measure.name!r} of a match is of {measure.variable!r}, of which a match has "
-                    f"no rows. It has rows of {', '.join(map(repr, known))}."
+                    f"select= refers to {measure.variable!r}, of which a match has no rows. It has "
+                    f"rows of {', '.join(map(repr, known))}."
                 )
             number = -1 if measure.variable is None else known.index(measure.variable)
             result = measure.result_type(None if measure.column is None else spark[measure.column])
@@ -200,9 +200,7 @@ class _Matching:
         times, self._known = event_times(rows)
         # As in Spark, a watermark that is not there yet is 0, and what is at the watermark is late.
         self._is_late = self._known & (times <= (moment.late_us or 0))
-        positions = np.flatnonzero(self._known & ~self._is_late)
-        # Blocks of a shuffle arrive in any order: the lowest input partition counts as the first.
-        positions = positions[np.argsort(rows.part[positions], kind="stable")]
+        positions = rows.by_part(np.flatnonzero(self._known & ~self._is_late))
         self._new: Arrived = arrived(rows, positions, times, LEAST_TICK_BITS)
         kinds = [*operator.key_types, *operator.column_types, pa.int64()]
         self._columns = Columns([*rows.keys, *rows.columns], kinds)

@@ -75,7 +75,7 @@ class _Case:
         here, there = self.estimate.now(), self.estimate.with_shards(after)
         numbers = {
             "rows_per_second": self.estimate.rate,
-            "backlog_rows": float(self.now.backlog or 0),
+            **({} if self.now.backlog is None else {"backlog_rows": float(self.now.backlog)}),
             "load": here.load,
             "load_after": there.load,
             "epoch_seconds": self.now.seconds,
@@ -204,6 +204,9 @@ def _shrink(case: _Case) -> Decision | None:
         return None
     if settings.policy == "schedule":
         return case.decision("rescale", _because(case, fewer), fewer)
+    if case.now.full:
+        # It may be far behind: what comes is what it can take.
+        return None
     settle = settings.settle * REPENTANCE ** _regrets(case, fewer)
     age = case.now.at - case.history.since
     if settings.policy != "threshold":
@@ -286,6 +289,8 @@ def _because(case: _Case, after: dict[str, int]) -> str:
         )
     if case.now.backlog:
         parts.append(f"{case.now.backlog:,} rows behind")
+    if case.now.full:
+        parts.append("more rows wait, nobody knows how many")
     parts.append(_described(bottleneck))
     return f"{changed}: {'; '.join(parts)}"
 

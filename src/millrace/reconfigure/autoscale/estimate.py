@@ -148,6 +148,15 @@ class Estimate:
         epoch = fixed / (1 - load)
         return Outcome(load, epoch, max(epoch, self.trigger) + epoch)
 
+    def seconds_of(self, rows: Mapping[str, int], shards: int) -> float:
+        """How long an epoch takes in which each operator has these rows."""
+        cores = shards if self.grows else self.cores
+        most = max(rows.values(), default=0)
+        seconds = self.fixed + most * self.rest.per_row / max(1, cores)
+        return seconds + sum(
+            rows[o.name] * o.line.per_row * o.share(shards) for o in self.operators
+        )
+
     def at_peak(self, peak: float) -> Estimate:
         """The same for a time when so many times as many rows came."""
         return replace(

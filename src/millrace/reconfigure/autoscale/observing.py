@@ -104,6 +104,9 @@ class Observation:
     """Rows that the sources have and no epoch has read; None if they do not say."""
     behind: float | None = None
     """Since how many seconds they have been there, at most."""
+    full: bool = False
+    """Whether the epoch took as much as a source gives at once, and the source does not say what
+    it has left."""
     executors: int = 1
     cores: int = 1
     room: int | None = None
@@ -160,6 +163,8 @@ class Observation:
             trigger=_number(read, "trigger"),
             backlog=read.maybe_integer("backlog"),
             behind=_number(read, "behind") if read.has("behind") else None,
+            # Records of before this was seen do not have it.
+            full=read.has("full") and bool(read["full"]),
             executors=read.integer("executors"),
             cores=read.integer("cores"),
             room=read.maybe_integer("room"),

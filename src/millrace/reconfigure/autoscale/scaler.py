@@ -63,7 +63,7 @@ def explained(scaling: Scaling) -> list[str]:
     ]
     if scaling.seen is not None:
         seen = scaling.seen
-        behind = "" if seen.backlog is None else f", {seen.backlog:,} rows behind"
+        behind = f", {_behind(seen)}"
         lines.append(
             f"epoch {seen.epoch}: {seen.rows:,} rows in {seen.seconds:.2f} s, "
             f"{seen.interval:.2f} s after the one before{behind}; {seen.executors} executors"
@@ -81,6 +81,12 @@ def explained(scaling: Scaling) -> list[str]:
     for decision in scaling.decisions[-10:]:
         lines.append(f"epoch {decision.epoch}: {decision.action}, {decision.reason}")
     return lines
+
+
+def _behind(seen: Observation) -> str:
+    if seen.full:
+        return "more rows wait, nobody knows how many"
+    return "backlog unknown" if seen.backlog is None else f"{seen.backlog:,} rows behind"
 
 
 class Autoscaler:

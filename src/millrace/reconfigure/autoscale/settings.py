@@ -59,6 +59,8 @@ class Settings:
                 f"policy={self.policy!r}: there is no such policy. Choose one of "
                 f"{', '.join(map(repr, POLICIES))}."
             )
+        if type(self.act) is not bool:
+            raise AutoscaleError(f"act={self.act!r}: it must be True or False.")
         for name in ("cool_down", "settle", "catch_up"):
             value = getattr(self, name)
             if not _is_number(value) or value <= 0:

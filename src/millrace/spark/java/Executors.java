@@ -2,6 +2,8 @@ package io.millrace;
 
 import org.apache.spark.SparkContext;
 import org.apache.spark.status.api.v1.ExecutorSummary;
+import org.apache.spark.status.api.v1.JobData;
+import org.apache.spark.status.api.v1.TaskData;
 
 /** Who is alive, in one call; and the calls that Spark's dynamic allocation makes. */
 public class Executors {
@@ -16,6 +18,27 @@ public class Executors {
       found.append(executor.id()).append('\t')
           .append(colon < 0 ? host : host.substring(0, colon)).append('\t')
           .append(executor.totalCores()).append('\n');
+    }
+    return found.toString();
+  }
+
+  /** The errors of tasks that failed in the same job as a stage, as far as Spark has heard of them. */
+  public static String failures(SparkContext context, int stage) {
+    StringBuilder found = new StringBuilder();
+    scala.collection.Iterator jobs = context.statusStore().jobsList(null).iterator();
+    while (jobs.hasNext()) {
+      scala.collection.Seq stages = ((JobData) jobs.next()).stageIds();
+      if (!stages.contains(Integer.valueOf(stage))) continue;
+      scala.collection.Iterator each = stages.iterator();
+      while (each.hasNext()) {
+        int id = ((Integer) each.next()).intValue();
+        scala.collection.Iterator tasks =
+            context.statusStore().taskList(id, 0, Integer.MAX_VALUE).iterator();
+        while (tasks.hasNext()) {
+          scala.Option error = ((TaskData) tasks.next()).errorMessage();
+          if (error.isDefined()) found.append(error.get()).append('\n');
+        }
+      }
     }
     return found.toString();
   }

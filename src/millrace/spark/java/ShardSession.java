@@ -440,7 +440,9 @@ public class ShardSession extends scala.collection.AbstractIterator {
 
   public Object next() {
     if (!hasNext()) throw new java.util.NoSuchElementException();
-    return current.next();
+    // Without generated code Spark asks for values of a row without asking whether they are NULL, and
+    // a row of a columnar batch does not look. A copy has NULLs as nulls.
+    return ((InternalRow) current.next()).copy();
   }
 
   private class Closing implements TaskCompletionListener {

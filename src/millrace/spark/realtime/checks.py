@@ -27,6 +27,8 @@ _SOURCE = re.compile(r"STREAMING_REAL_TIME_MODE\.INPUT_STREAM_NOT_SUPPORTED\].*?
 _OPERATOR = re.compile(
     r"STREAMING_REAL_TIME_MODE\.OPERATOR_OR_SINK_NOT_IN_ALLOWLIST\](.*?)(?:\n|$)"
 )
+_STAGE = re.compile(r"in stage (\d+)\.")
+_SYMPTOMS = ("StacklessClosedChannelException", "streaming shuffle writer", "StreamingShuffle")
 _SAME_SOURCE = "STREAMING_REAL_TIME_MODE.IDENTICAL_SOURCES_IN_UNION_NOT_SUPPORTED"
 
 
@@ -110,9 +112,28 @@ def check_slots(
     )
 
 
-def explained(error: BaseException) -> BaseException | None:
-    """Spark's error about a real-time query in our words; None if it is about something else."""
-    text = str(error)
+def symptom_stage(error: BaseException) -> int | None:
+    """The stage whose task failed because a task of another stage had; None if that is not so.
+
+    All stages run at once, and those before a shard lose their connection to it when it fails.
+    Spark tells of whichever failure it hears of first.
+    """
+    stage = _STAGE.search(str(error))
+    is_symptom = any(text in str(error) for text in _SYMPTOMS)
+    return int(stage[1]) if stage is not None and is_symptom else None
+
+
+def is_cause(failures: str) -> bool:
+    """Whether one of these failures is a shard's own."""
+    return _SHARD.search(failures) is not None or "millrace.errors." in failures
+
+
+def explained(error: BaseException, others: str = "") -> BaseException | None:
+    """Spark's error about a real-time query in our words; None if it is about something else.
+
+    `others` are the errors of other tasks of the same job.
+    """
+    text = f"{error}\n{others}"
     lost = _SHARD.search(text)
     if lost is not None:
         return _caused(ShardLostError(f"{lost[1]}."), error)

@@ -27,7 +27,7 @@ from millrace.spark.bookkeeping import checkpoint_files, wait_for_sources
 from millrace.spark.epoch import RunningEpoch
 from millrace.spark.executors import slots
 from millrace.spark.failures import unwrapped
-from millrace.spark.realtime.checks import check_slots, explained
+from millrace.spark.realtime.checks import check_slots, explained, is_cause, symptom_stage
 from millrace.spark.realtime.plan import RealTimePlan
 from millrace.spark.realtime.settings import RealTimeOptions, settings
 from millrace.spark.run import Run, _await_stop, _interrupted, _is_interruption
@@ -36,6 +36,8 @@ from millrace.spark.shard import encode_times
 BEGIN_SECONDS = 120.0
 """How long a start waits for the first batch, which comes by itself."""
 POLL_SECONDS = 0.02
+CAUSE_SECONDS = 2.0
+"""How long a failure that is a symptom of another waits for that one."""
 
 FORMAT = f"{jvm.PACKAGE}.RealTimeSink"
 
@@ -248,7 +250,21 @@ class RealTimeRun(Run):
         return None if found is None else self._explained(found)
 
     def _explained(self, error: BaseException) -> BaseException:
-        return explained(error) or unwrapped(error)
+        others = self._other_failures(error)
+        return explained(error, others) or unwrapped(error, others)
+
+    def _other_failures(self, error: BaseException) -> str:
+        """The failures that an error may be a symptom of; Spark may hear of them a little later."""
+        stage = symptom_stage(error)
+        if stage is None:
+            return ""
+        context: Any = self._spark.sparkContext._jsc
+        found = ""
+        until = clock.stopwatch() + CAUSE_SECONDS
+        while not is_cause(found) and clock.stopwatch() < until:
+            found = str(jvm.load(self._spark).Executors.failures(context.sc(), stage))
+            clock.sleep(POLL_SECONDS)
+        return found
 
     class Java:
         implements: Any = [f"{jvm.PACKAGE}.RealTimeSink$Epochs"]  # noqa: RUF012

@@ -1,4 +1,4 @@
-"""The as-of join over random rows, delays, epochs, steps and parallelism.
+"""The as-of join over random rows, delays, epochs, steps, parallelism and orders of arrival.
 
 Each epoch is compared with plain Python, and all of them together with DuckDB's ASOF JOIN.
 """
@@ -30,6 +30,8 @@ START = 1_000 * SECOND
 
 TIMES = st.none() | st.integers(0, 25).map(lambda seconds: START + seconds * SECOND)
 ROWS = st.lists(st.tuples(st.none() | st.sampled_from(["a", "b", ""]), TIMES), max_size=8)
+BLOCKS = st.permutations([0, 1, 2])
+"""In which order the blocks of a shuffle arrive."""
 EPOCH = st.tuples(
     st.lists(st.tuples(ROWS, ROWS), max_size=3),
     st.sampled_from([0, 1, 2, 5, 10, 17]).map(lambda seconds: seconds * SECOND),
@@ -71,7 +73,7 @@ def test_every_epoch_emits_what_it_should(
                     in_time[side].extend(
                         row for row in sides[-1] if row[1] is None or row[1] > late_us
                     )
-                tables.append(table_of(*sides))
+                tables.append(table_of(*sides, data.draw(BLOCKS, "blocks")))
             emitted = driven.emit(*tables)
             times = {row: time for _, time, row in in_time[0]}
             for _, row, _ in emitted:

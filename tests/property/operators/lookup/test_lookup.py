@@ -1,4 +1,4 @@
-"""The lookup over random rows, epochs and parallelism, against a dict."""
+"""The lookup over random rows, epochs, parallelism and orders of arrival, against a dict."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from millrace.state import merging
 
 KEYS = st.none() | st.sampled_from(["a", "b", "c", ""])
 ROWS = st.lists(st.tuples(KEYS, st.none() | st.integers(1, 6)), max_size=6)
+BLOCKS = st.permutations([0, 1, 2])
+"""In which order the blocks of a shuffle arrive."""
 EPOCH = st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=2)
 
 
@@ -48,7 +50,7 @@ def test_every_row_sees_the_newest(how: str, epochs: list[Any], data: st.DataObj
                 for rows in (left, right):
                     numbered.append([(*row, number + i) for i, row in enumerate(rows)])
                     number += len(rows)
-                tables.append(table_of(*numbered))
+                tables.append(table_of(*numbered, data.draw(BLOCKS, "blocks")))
                 for key, time, row in numbered[1]:
                     if key is not None and (time or 0) >= known.get(key, (0, 0))[0]:
                         known[key] = (time or 0, row)

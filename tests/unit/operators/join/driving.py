@@ -62,22 +62,30 @@ def fingerprint_of(key: str | None) -> tuple[int, int]:
     return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big")
 
 
-def table_of(left: Sequence[Row], right: Sequence[Row]) -> pa.Table:
-    """What Spark's exchange would send."""
+def table_of(left: Sequence[Row], right: Sequence[Row], blocks: Sequence[int] = (0,)) -> pa.Table:
+    """What Spark's exchange would send.
+
+    Each stream is cut into as many input partitions as there are blocks, the first rows being of
+    the first one, and `blocks` is the order in which the partitions' blocks arrive.
+    """
     rows = [*left, *right]
     prints = np.asarray([fingerprint_of(key) for key, _, _ in rows], np.uint64).reshape(-1, 2)
     n, m = len(left), len(right)
-    return encode(
+    parts = [i * len(blocks) // len(side) for side in (left, right) for i in range(len(side))]
+    arrival = sorted(range(n + m), key=lambda row: blocks.index(parts[row]))
+    sent = encode(
         Input(
             prints[:, 0].copy(),
             prints[:, 1].copy(),
             (pa.array([key for key, _, _ in rows], pa.string()),),
+            part=np.asarray(parts, np.int32),
             columns=(pa.array([i for _, _, i in left] + [None] * m, pa.int64()),),
             event_us=pa.array([time for _, time, _ in rows], pa.int64()),
             is_right=pa.array([False] * n + [True] * m, pa.bool_()),
             right=(pa.array([None] * n + [i for _, _, i in right], pa.int64()),),
         )
     )
+    return sent.take(pa.array(arrival, pa.int64()))
 
 
 class TwoStreams(TimedEpochs):

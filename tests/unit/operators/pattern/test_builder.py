@@ -94,6 +94,9 @@ def test_trees_survive_a_spec() -> None:
         (lambda: pattern("a").next(pattern("b").within("1 hour")), "whole pattern"),
         (lambda: pattern("a").next(3), "name of a row"),  # type: ignore[arg-type]
         (lambda: pattern("a").not_next(3), "must not come"),  # type: ignore[arg-type]
+        (lambda: pattern(""), "give the first row of a match a name"),
+        (lambda: pattern(3), "give the first row of a match a name"),  # type: ignore[arg-type]
+        (lambda: pattern(one_of(pattern("a"))), "is a pattern already"),  # type: ignore[arg-type]
         (lambda: one_of(), "takes patterns"),
         (lambda: one_of(pattern("a")).where("x"), "no row of its own"),
     ],

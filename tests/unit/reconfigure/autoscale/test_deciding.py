@@ -37,6 +37,7 @@ def decided(epochs: Epochs, settings: Settings = SETTINGS) -> Decision:
         ({"policy": "schedule", "schedule": ((0.0, 99),)}, "99 shards"),
         ({"cool_down": 0.0}, "cool_down=0.0"),
         ({"latency": -1.0}, "latency=-1.0"),
+        ({"act": "no"}, "act='no'"),
     ],
 )
 def test_bad_settings_are_refused(given: dict[str, Any], words: str) -> None:
@@ -304,3 +305,30 @@ def test_figures_of_an_observation() -> None:
     assert seen.latency == pytest.approx(seen.interval + seen.seconds)
     assert hottest({1: 5.0, 2: 15.0, 3: 0.0}, 2) == ((2, 0.75), (1, 0.25))
     assert hottest({}) == ()
+
+
+def test_full_epochs_of_a_source_that_does_not_tell_are_no_low_load() -> None:
+    epochs = Epochs(rest=0.6)
+    # 40 % of the time, because most of it is Spark's.
+    epochs.run(20, 4000, 1, backlog=None)
+    assert decided(epochs).action == "hold"
+    epochs.run(2, 4000, 1, full=True)
+    decision = decided(epochs)
+    assert decision.action == "rescale"
+    assert decision.parallelism["totals"] > 1
+    assert "more rows wait, nobody knows how many" in decision.reason
+    assert "backlog_rows" not in decision.numbers
+
+
+def test_shards_that_do_not_make_full_epochs_shorter_are_not_bought() -> None:
+    epochs = Epochs(rest=2.0)
+    epochs.run(20, 1000, 1, interval=2.2, full=True)
+    assert decided(epochs).action == "hold"
+
+
+def test_shards_are_kept_while_nobody_knows_how_many_rows_wait() -> None:
+    epochs = Epochs(rest=2.0)
+    epochs.run(100, 1000, 3, interval=2.2, full=True)
+    assert decided(epochs).action == "hold"
+    epochs.run(2, 1000, 3, interval=2.2)
+    assert decided(epochs).parallelism == {"totals": 1}

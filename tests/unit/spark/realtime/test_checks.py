@@ -9,7 +9,13 @@ from millrace.errors import EpochFailedError, RealTimeError, ShardLostError
 from millrace.ids import OperatorName
 from millrace.keygroups import Assignment
 from millrace.spark.pipeline import Path, Pipeline
-from millrace.spark.realtime.checks import check_pipeline, check_slots, explained
+from millrace.spark.realtime.checks import (
+    check_pipeline,
+    check_slots,
+    explained,
+    is_cause,
+    symptom_stage,
+)
 from millrace.spark.sinks import Files, Kafka, Noop, Sink
 from millrace.spark.steps import Point
 
@@ -103,3 +109,20 @@ def test_what_spark_says_is_said_again(text: str, kind: type[Exception], match: 
 
 def test_other_errors_are_left_alone() -> None:
     assert explained(EpochFailedError("the disk is full")) is None
+
+
+def test_a_lost_connection_is_a_symptom_of_what_another_task_says() -> None:
+    symptom = RuntimeError(
+        "Job aborted due to stage failure: Task 0 in stage 12.0 failed 1 times: "
+        "io.netty.channel.StacklessClosedChannelException"
+    )
+    assert symptom_stage(symptom) == 12
+    assert explained(symptom) is None
+    assert not is_cause(str(symptom))
+    said = "millrace.realtime: shard 0 of operator 'sums' lost its process /millrace.realtime"
+    found = explained(symptom, f"java.lang.RuntimeException: {said}\n\tat ...")
+    assert is_cause(said)
+    assert isinstance(found, ShardLostError)
+    assert str(found) == "shard 0 of operator 'sums' lost its process."
+    assert found.__cause__ is symptom
+    assert symptom_stage(RuntimeError("Task 0 in stage 12.0 failed: division by 0")) is None
