@@ -81,13 +81,15 @@ class LinearRoadSide:
         folder = self._workdir / name
         inbox = playing.Inbox(folder / "inbox", [Tick(Path(p), e, r) for p, e, r in ticks])
         answered = playing.Answered()
-        scaling = mr.autoscale(min=1, max=most_shards, latency=f"{latency:g} seconds")
+        scaling = None
+        if most_shards:
+            scaling = mr.autoscale(min=1, max=most_shards, latency=f"{latency:g} seconds")
         program = playing.stream(self._spark, inbox.folder, Path(history))
         inbox.show(warm)
         query = program.for_each_batch(answered.keep).start(
             str(folder / "location"),
             parallelism=parallelism,
-            autoscale=scaling if most_shards else None,
+            autoscale=scaling,
         )
         try:
             query.process_all_available()
@@ -109,7 +111,7 @@ class LinearRoadSide:
             if not watched.is_behind:
                 query.process_all_available()
             watched.look()
-            decisions = query.scaling().decisions if most_shards else ()
+            decisions = () if scaling is None else query.scaling().decisions
         finally:
             query.stop()
         rows, seconds = watched.responses()
