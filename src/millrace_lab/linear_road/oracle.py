@@ -4,7 +4,7 @@ Nothing is shared with the program under test but the layout of an answer. Rows 
 of time, the reports of a second before its questions. What concerns other cars is a matter of whole
 minutes that are over, so the order within a second does not matter otherwise.
 
-Known rough edge: it looks at every row in Python, about a million in three seconds.
+Known rough edge: it looks at every row in Python, so a million rows take it some seconds.
 """
 
 from __future__ import annotations

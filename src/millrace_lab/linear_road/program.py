@@ -1,13 +1,12 @@
 """Linear Road on Millrace: windows, joins and a look-up, and one processor behind them.
 
-    reports --------------------------------------------------------+
-      |- per_minute: cars and speeds of a segment, window of 1 min   |
-      |- stopped: at the same place 90 s before, semi join           |
-      |    accidents: places with two of them, window of 1 min       |
-      |         \\_ both _ recent: window of 5 min, every minute      |
-      |                       \\_ traffic: as-of join _______________/ with questions of balances
-      |                                 cars: processor, by car -> tolls, alerts, balances
-    questions of days - history: look-up by car -> expenditures
+- `per_minute`: cars and speeds of each segment, by windows of a minute.
+- `stopped` and `accidents`: cars that stand where they stood 90 seconds before, by a semi join, and
+  the places with two of them, by windows of a minute.
+- `recent`: both, of the last five minutes, at the end of every minute.
+- `traffic`: each report with the row of `recent` of its segment, by an as-of join.
+- `cars`: the processor, by car. It tells tolls and accidents, and keeps accounts.
+- `expenditures`: what was paid on a day of the past, by a look-up.
 
 What a car is told depends on other cars only by minutes that are over. A window of the last minute
 is final when the watermark passes the minute, and the as-of join holds a report until the watermark
@@ -27,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 import millrace as mr
@@ -97,16 +96,16 @@ def _recent(reports: mr.Stream) -> mr.Stream:
     )
 
 
-def _minute() -> Any:
+def _minute() -> Column:
     """The end of a row's window, in minutes since 1970."""
     return F.expr("unix_seconds(window.end) DIV 60")
 
 
-def _at_minute(number: Any) -> Any:
+def _at_minute(number: Column) -> Column:
     return _minute() * _SCALE + number
 
 
-def _of_last_minute(name: str) -> Any:
+def _of_last_minute(name: str) -> Column:
     """What `_at_minute` packed, if that was the last minute of the window; else NULL."""
     column = F.col(name)
     return F.when(F.floor(column / _SCALE) == _minute(), column % _SCALE)
@@ -163,9 +162,8 @@ def _with_traffic(traffic: mr.Stream, recent: mr.Stream) -> mr.Stream:
     joined = traffic.transform(placed).as_of(
         recent, on=list(SEGMENT), tolerance="60 seconds", name="traffic"
     )
-    toll = (
-        "CASE WHEN lav < 40 AND cars > 50 AND accident IS NULL THEN 2 * (cars - 50) * (cars - 50)"
-    )
+    is_due = "lav < 40 AND cars > 50 AND accident IS NULL"
+    toll = f"CASE WHEN {is_due} THEN 2 * (cars - 50) * (cars - 50) ELSE 0 END"
     # Without `at`: the join has put the rows in order, and a processor would take those that the
     # watermark has reached for late ones.
     return joined.transform(
