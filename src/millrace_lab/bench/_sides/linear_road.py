@@ -25,7 +25,7 @@ from millrace_lab.linear_road import playing
 from millrace_lab.linear_road.generator import Tick
 
 OPERATOR = "cars"
-"""Whose shards are shown: all operators have the same number."""
+"""One that certainly has state when an executor is killed."""
 LOOK_EVERY = 0.2
 
 
@@ -110,7 +110,6 @@ class LinearRoadSide:
             shown = time.time()
             if not watched.is_behind:
                 query.process_all_available()
-            watched.look()
             decisions = () if scaling is None else query.scaling().decisions
         finally:
             query.stop()
@@ -154,7 +153,7 @@ class _Watched:
         self._give_up = give_up
         self._unmeasured = set(answered.tables)
         self.shards: list[tuple[float, int]] = []
-        """Seconds and shards, at the beginning and whenever they changed."""
+        """Seconds and shards, of the operator with most, whenever that changed."""
         self.is_behind = False
 
     def look(self) -> None:
@@ -162,24 +161,20 @@ class _Watched:
             error = self._query.exception()
             raise error if error is not None else RuntimeError("the query has ended by itself")
         now = time.time()
-        shards = self._query.assignment()[OPERATOR].shards
+        shards = max(one.shards for one in self._query.assignment().values())
         if not self.shards or self.shards[-1][1] != shards:
             self.shards.append((now - self._pace.began, shards))
-        new = [one for number, one in list(self._answered.tables.items()) if self._is_new(number)]
-        newest = max((emitted for emitted, table in new if table.num_rows), default=now)
-        if not new:
-            newest = self._pace.began
-        self.is_behind |= now - newest > self._give_up or self._last_response() > self._give_up
+        self.is_behind |= self._behind(now) > self._give_up
 
-    def _is_new(self, batch: int) -> bool:
-        return batch not in self._unmeasured
-
-    def _last_response(self) -> float:
-        measured = self._measured()
-        if not measured:
-            return 0.0
-        emitted, _, times = measured[-1]
-        return float(emitted - self._pace.arrived(times).max())
+    def _behind(self, now: float) -> float:
+        """Seconds since the last answers came, or that they took, whichever is more."""
+        for batch, (emitted, table) in reversed(list(self._answered.tables.items())):
+            if batch in self._unmeasured:
+                break
+            if table.num_rows:
+                newest = self._pace.arrived(table.column("time").to_numpy()).max()
+                return max(now - emitted, emitted - float(newest))
+        return now - self._pace.began
 
     def _measured(self) -> list[tuple[float, Any, Any]]:
         """Batches with answers to rows that came after the clock had started."""
