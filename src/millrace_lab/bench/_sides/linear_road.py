@@ -172,8 +172,8 @@ class _Watched:
             if batch in self._unmeasured:
                 break
             if table.num_rows:
-                newest = self._pace.arrived(table.column("time").to_numpy()).max()
-                return max(now - emitted, emitted - float(newest))
+                newest = float(self._pace.arrived(table.column("time").to_numpy()).max())
+                return max(now - emitted, emitted - newest)
         return now - self._pace.began
 
     def _measured(self) -> list[tuple[float, Any, Any]]:
