@@ -173,7 +173,8 @@ class _Watched:
                 break
             if table.num_rows:
                 newest = float(self._pace.arrived(table.column("time").to_numpy()).max())
-                return max(now - emitted, emitted - newest)
+                behind: float = max(now - emitted, emitted - newest)
+                return behind
         return now - self._pace.began
 
     def _measured(self) -> list[tuple[float, Any, Any]]:
