@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from millrace.arrays import Float64Array, Int64Array
 from millrace_lab.bench import _timeline_plot
@@ -251,13 +252,15 @@ class LinearRoad(Benchmark[Options]):
             run = Run(found["rows"], found["types"], found["seconds"], more)
         if more["kept_up"]:
             self._steps.step(f"{name}: comparing {len(run.answers):,} answers")
-            self._compare(name, traffic, run)
+            self._compare(name, traffic, ticks, run)
         return run, _rate(ticks[warm:], tick, clock)
 
-    def _compare(self, name: str, traffic: Traffic, run: Run) -> None:
+    def _compare(self, name: str, traffic: Traffic, ticks: list[Tick], run: Run) -> None:
         oracle = Oracle(lambda vid, xway, day: paid(traffic, vid, xway, day))
-        for rows in traffic.rounds():
-            oracle.take(zip(*(rows[column].tolist() for column in COLUMNS), strict=True))
+        for tick in ticks:
+            rows = pq.read_table(tick.path)
+            columns = (rows.column(name).to_numpy().tolist() for name in COLUMNS)
+            oracle.take(zip(*columns, strict=True))
         wrong = difference(run.answers, oracle.rows())
         self._result.compare(f"{name}: {wrong}", wrong is None)
 
