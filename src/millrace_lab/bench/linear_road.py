@@ -174,6 +174,9 @@ class LinearRoad(Benchmark[Options]):
     def _grow(self, process: SideProcess, found: int) -> None:
         """The whole curve, with autoscaling from one shard up."""
         options = self._options
+        if not found and options.growing_clock is None:
+            self._steps.say("  not even one is sustained: a growing load needs --growing-clock")
+            return
         clock = options.growing_clock or max(1.0, GROWN_SHARE * found * options.clock)
         tick = options.growing_tick or next(t for t in (1, 2, 3, 5, 6, 10, 15, 30) if t >= clock)
         run, _ = self._played(
