@@ -24,6 +24,7 @@ ORDER = (
     "operators",
     "patterns",
     "nexmark",
+    "linear-road",
     "growth",
     "python",
     "state-types",
@@ -84,6 +85,15 @@ ABOUT = {
         "every answer are compared with a batch in DuckDB first. Rows are events of all kinds. An "
         "epoch is a million events, ten seconds of event time; Flink is timed by the clock. Each "
         "side makes the events by itself, which is part of its time."
+    ),
+    "linear-road": (
+        "[Linear Road](linear-road.md): `xways` is the most expressways that two cores and two "
+        "shards sustain in the last minutes of the three hours, with every answer within 5 seconds "
+        "and daily expenditures within 10, by a clock that runs `clock` times as fast as ours. "
+        "`growing` is the whole curve on executors of one core, autoscaled from one shard up, and "
+        "`failure` a run in which one is killed. All answers are compared with a plain program's. "
+        "`arithmetic` divides expressways by what a core sustains, and was not measured. `seep` is "
+        "what SEEP published, on other machines."
     ),
     "growth": (
         "Epochs change the same number of keys while the state grows. `growth.A_over_B` divides "
@@ -217,6 +227,11 @@ GRIDS: dict[str, dict[str, str]] = {
         "Millrace over": r"nexmark\.(?P<row>q\d+)\.(?P<column>[a-z-]+)$",
         "CPU s per million rows": r"cpu_s_per_m_rows\.(?P<row>q\d+)\.(?P<column>[a-z-]+)$",
         "peak memory, MB": r"peak_mb\.(?P<row>q\d+)\.(?P<column>[a-z-]+)$",
+    },
+    "linear-road": {
+        "seconds from report to answer": (
+            r"linear-road\.(?P<row>L\d+|growing|failure)\.(?P<column>\w+\.(?:p50|p99|max)_s)$"
+        ),
     },
     "operators": {
         f"{heading}, by side and keys": rf"{figure}\.(?P<row>\w+)\.(?P<column>[\w-]+\.\d+\w)$"

@@ -659,6 +659,62 @@ def nexmark_command(
     )
 
 
+@benchmark(bench, "linear-road", some_minutes)
+@click.option(
+    "--most",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="Expressways, at most.",
+)
+@click.option(
+    "--minutes",
+    type=click.IntRange(min=5, max=180),
+    default=10,
+    show_default=True,
+    help="How many of the last minutes of three hours a probe takes.",
+)
+@click.option(
+    "--clock",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Seconds of the road in a second. Ten expressways bring as many rows as one at 10.",
+)
+@click.option(
+    "--growing-clock",
+    type=click.FloatRange(min=0.1),
+    help="The same for the load that grows. Default: 0.7 of the L that was found.",
+)
+@images_option
+def linear_road_command(
+    most: int, minutes: int, clock: float, growing_clock: float | None, images: Path | None
+) -> Any:
+    """Linear Road: the most expressways that two cores sustain, with every answer in 5 seconds.
+
+    Also the whole curve of three hours with autoscaling from one shard up, and a run in which an
+    executor is killed. All answers are compared with a plain program's.
+
+    \b
+    Examples:
+      millrace bench linear-road --quick
+      millrace bench linear-road --json linear-road.json --images docs/images
+      millrace bench linear-road --minutes 180 --most 8
+    """
+    from millrace_lab.bench import linear_road
+
+    options = linear_road.Options()
+    traffic = replace(options.traffic, begin=options.traffic.end - minutes * 60)
+    return replace(
+        options,
+        traffic=traffic,
+        most=most,
+        clock=clock,
+        growing_clock=growing_clock,
+        images=images,
+    )
+
+
 @bench.command("all")
 @quick_option
 @click.option(

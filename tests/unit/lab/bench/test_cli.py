@@ -21,6 +21,7 @@ from millrace_lab.bench import (
     growth,
     latency,
     limits,
+    linear_road,
     nexmark,
     operators,
     patterns,
@@ -59,6 +60,7 @@ COMMANDS = {
     "operators": operators,
     "patterns": patterns,
     "nexmark": nexmark,
+    "linear-road": linear_road,
 }
 
 

@@ -34,3 +34,21 @@ def test_all_points_are_inside_the_chart() -> None:
             x, y = map(float, point.split(","))
             assert _timeline_plot.LEFT <= x <= _timeline_plot.WIDTH
             assert _timeline_plot.TOP <= y <= _timeline_plot.HEIGHT - _timeline_plot.BOTTOM
+
+
+def test_shards_are_a_line_of_steps(tmp_path: Path) -> None:
+    run = {**SERIES["a<b"], "shards": [[-5.0, 1], [10.0, 3], [20.0, 2]]}
+    words = _timeline_plot.Words(heading="Response time", about="a < b & c", axis="seconds")
+    page, picture = _timeline_plot.write({"growing": run}, "a road", tmp_path, "road", words)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    text = page.read_text()
+    body = ElementTree.fromstring(text[text.index("<body>") : text.index("</html>")])
+    assert [body.findtext("h1"), body.findtext("p")] == ["Response time: a road", "a < b & c"]
+    (chart,) = body.findall("svg")
+    (line,) = chart.findall("path")
+    corners = [tuple(map(float, c.split(","))) for c in line.attrib["d"][1:].split(" L")]
+    assert corners[0][0] == _timeline_plot.LEFT
+    heights = [y for _, y in corners]
+    # One, then three, then two, up to the end of the chart.
+    assert heights[0] == heights[1] > heights[4] == heights[5] > heights[2] == heights[3]
+    assert all(x <= _timeline_plot.WIDTH for x, _ in corners)
