@@ -7,9 +7,11 @@ from typing import Any
 from pyspark.sql import types as T
 
 from millrace import types
+from millrace.arrays import Int64Array
 from millrace.ids import OperatorName
 from millrace.operators.input import Input
-from millrace.operators.operator import Moment, TableLayout
+from millrace.operators.operator import Change, Moment, TableLayout
+from millrace.state.replica import Replica
 
 
 class GraphOperator:
@@ -35,6 +37,11 @@ class GraphOperator:
 
     def no_rows(self) -> Input:
         raise NotImplementedError("an operator on graphs has nothing to do without edges")
+
+    def apply(
+        self, replicas: dict[str, Replica], rows: Input, groups: Int64Array, moment: Moment
+    ) -> Change:
+        raise NotImplementedError
 
     def sweep(self, table: str, moment: Moment) -> None:
         return None
