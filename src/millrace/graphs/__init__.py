@@ -1,8 +1,8 @@
 """Graphs: operators over streams of edges, and look-ups in the graph that they keep.
 
-    edges = mr.graphs.edges(spark.readStream..., "src", "dst", removed="gone")
-    mr.graphs.degrees(edges).to("noop").start("graph")
-    mr.graphs.read("graph").neighbourhood(7, hops=2)
+edges = mr.graphs.edges(spark.readStream..., "src", "dst", removed="gone")
+mr.graphs.degrees(edges).to("noop").start("graph")
+mr.graphs.read("graph").neighbourhood(7, hops=2)
 """
 
 from millrace.graphs.edges import Edges, edges

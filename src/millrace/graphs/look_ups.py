@@ -40,9 +40,7 @@ def read(source: Query | Reader | str, operator: str | None = None) -> Graph:
 class Graph:
     """Look-ups in a graph at one epoch."""
 
-    def __init__(
-        self, reader: Reader, operator: str | None = None, *, owned: bool = False
-    ) -> None:
+    def __init__(self, reader: Reader, operator: str | None = None, *, owned: bool = False) -> None:
         """With `owned`, closing the graph closes the reader."""
         self.reader = reader
         self._owned = owned

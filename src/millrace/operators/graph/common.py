@@ -196,7 +196,9 @@ class _Search:
     def _has_other_end(self, edge: Int64Array, hi: UInt64Array, lo: UInt64Array) -> BoolArray:
         """Whether the ends with more neighbours have these too, when it is the edge's turn."""
         count = len(self._epoch)
-        far = np.where(self._far[edge], self._owners.number[edge], self._owners.number[count + edge])
+        far = np.where(
+            self._far[edge], self._owners.number[edge], self._owners.number[count + edge]
+        )
         one_way = np.zeros(len(edge), np.bool_)
         words = of_edges(self._owners.hi[far], self._owners.lo[far], hi, lo, one_way)
         changed = self._changed(*words)

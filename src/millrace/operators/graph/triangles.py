@@ -103,7 +103,9 @@ class _Applying:
         ]
         scheme = replicas[MAIN].scheme
         assert scheme is not None
-        ends = [Ends(*fingerprints([v], scheme), v, c) for v, c in zip(values, colours, strict=True)]
+        ends = [
+            Ends(*fingerprints([v], scheme), v, c) for v, c in zip(values, colours, strict=True)
+        ]
         # An edge is the same in both directions.
         swapped = (ends[0].hi > ends[1].hi) | (
             (ends[0].hi == ends[1].hi) & (ends[0].lo > ends[1].lo)
