@@ -106,7 +106,8 @@ def degree_distribution(degrees: Stream, *, name: str | None = None) -> Stream:
     Emits, per epoch, the degrees whose number of `vertices` changed, 0 included.
     """
     wanted = (DEGREE, PREVIOUS)
-    if not isinstance(degrees, Stream) or not {*wanted} <= {*degrees.schema.names}:
+    given: object = degrees
+    if not (isinstance(given, Stream) and {*wanted} <= {*given.schema.names}):
         raise GraphError(
             "degree_distribution() takes what degrees() returned, with its columns "
             f"{DEGREE!r} and {PREVIOUS!r}."
@@ -183,7 +184,7 @@ def triangle_count(
     """
     operator_name = _name(edges, "triangle-count", name)
     share = 1.0 if sample is None else sample
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+    if type(share) not in (int, float) or not 0 < share <= 1:
         raise GraphError(
             f"triangle_count(sample={sample!r}): give the share of edges to keep, above 0 and at "
             "most 1."

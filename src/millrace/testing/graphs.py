@@ -132,9 +132,8 @@ class GraphHarness(OperatorHarness[GraphOperator]):
         for number in [-1, *np.unique(part).tolist()]:
             chosen = pa.array(np.flatnonzero(part == number))
             ends = [first.take(chosen), second.take(chosen)]
-            words = [self._of_vertices(end) for end in ends]
-            kept = np.flatnonzero(forest(*words, self._what == BIPARTITE))
-            (hi, lo), far = words[0], words[1]
+            (hi, lo), far = (self._of_vertices(end) for end in ends)
+            kept = np.flatnonzero(forest((hi, lo), far, self._what == BIPARTITE))
             others = [pa.array(word[kept].view(np.int64)) for word in far]
             values = [end.take(pa.array(kept)) for end in ends]
             pieces.append(encode(Input(hi[kept], lo[kept], (), columns=(*values, *others))))

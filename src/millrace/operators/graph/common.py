@@ -100,12 +100,10 @@ def common_neighbours(replicas: dict[str, Replica], epoch: Epoch, colours: int) 
     rounds = np.unique(np.clip(ends, 1, len(epoch)))
     starts = np.concatenate(([0], rounds[:-1]))
     found = [search.round(int(a), int(b)) for a, b in zip(starts, rounds, strict=True)]
-    if not found:
-        return none
-    return Found(
-        *(np.concatenate([getattr(f, name) for f in found]) for name in ("edge", "hi", "lo")),
-        pa.concat_arrays([f.values for f in found]),
+    edge, hi, lo = (
+        np.concatenate([getattr(f, name) for f in found]) for name in ("edge", "hi", "lo")
     )
+    return Found(edge, hi, lo, pa.concat_arrays([f.values for f in found]))
 
 
 class _Search:
