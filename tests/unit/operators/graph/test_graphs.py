@@ -73,6 +73,14 @@ def test_an_odd_cycle_takes_the_sides_of_a_component_for_good() -> None:
     ]  # fmt: skip
 
 
+def test_an_odd_cycle_may_come_in_one_epoch() -> None:
+    harness = GraphHarness("bipartite", shards=2)
+    # One input partition has the whole cycle; of the other component it has an even one.
+    cycle, square = [(1, 2), (2, 3), (3, 1)], [(5, 6), (6, 7), (7, 8), (8, 5)]
+    sides = {vertex: side for vertex, _, side in harness.send([*cycle, *square])}
+    assert sides == {1: None, 2: None, 3: None, 5: 0, 6: 1, 7: 0, 8: 1}
+
+
 def test_a_component_is_called_after_its_smallest_vertex() -> None:
     harness = GraphHarness("components", vertex="string", shards=3)
     harness.send([("m", "n"), ("x", "y"), ("y", "z")])
