@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from millrace._version import __version__
 
 if TYPE_CHECKING:
-    from millrace import testing
+    from millrace import graphs, testing
     from millrace.api.autoscaling import autoscale
     from millrace.api.match_recognize import match_recognize
     from millrace.api.patterns import MatchedRows, matched, previous
@@ -118,8 +118,8 @@ else:
     def __getattr__(name):
         import importlib
 
-        if name == "testing":
-            return importlib.import_module("millrace.testing")
+        if name in ("graphs", "testing"):
+            return importlib.import_module(f"millrace.{name}")
         for module, names in _MODULES.items():
             for entry in names.split():
                 public, _, own = entry.partition("=")
@@ -187,6 +187,7 @@ __all__ = [
     "explain",
     "export",
     "first",
+    "graphs",
     "heavy_hitters",
     "hours",
     "import_spark",

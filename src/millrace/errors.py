@@ -62,6 +62,10 @@ class PatternError(UsageError):
     """A pattern that can match nothing, or without bound, or that names what it does not have."""
 
 
+class GraphError(UsageError):
+    """Edges that are no edges, or an operator on graphs that cannot take what it was given."""
+
+
 class NotStreamingError(UsageError):
     """A batch DataFrame was given where a streaming one is needed."""
 

@@ -27,6 +27,9 @@ from millrace.operators.dedup import evolution as dedup_evolution
 from millrace.operators.dedup import layout as dedup_layout
 from millrace.operators.dedup.layout import KIND as DEDUP
 from millrace.operators.evolution import ADVICE
+from millrace.operators.graph import evolution as graph_evolution
+from millrace.operators.graph import layout as graph_layout
+from millrace.operators.graph.layout import ADJACENCY, COMPONENTS, NEIGHBOURS, TRIANGLES
 from millrace.operators.join import evolution as join_evolution
 from millrace.operators.join import layout as join_layout
 from millrace.operators.join.layout import KIND as JOIN
@@ -155,6 +158,25 @@ KINDS = {
         ("millrace.operators.pattern.operator", "PatternOperator"),
         MainRows.WAITING,
         owned=(PARTIAL, MATCHED),
+    ),
+    ADJACENCY: Kind(
+        graph_layout.describe_adjacency,
+        graph_evolution.check_change,
+        spec_check.check_adjacency,
+        ("millrace.operators.graph.adjacency", "AdjacencyOperator"),
+        owned=(NEIGHBOURS,),
+    ),
+    COMPONENTS: Kind(
+        graph_layout.describe_components,
+        graph_evolution.check_change,
+        spec_check.check_components,
+        ("millrace.operators.graph.components", "ComponentsOperator"),
+    ),
+    TRIANGLES: Kind(
+        graph_layout.describe_triangles,
+        graph_evolution.check_change,
+        spec_check.check_triangles,
+        ("millrace.operators.graph.triangles", "TrianglesOperator"),
     ),
     PROCESS: Kind(process_layout.describe, _check_process, spec_check.check_process, None),
 }

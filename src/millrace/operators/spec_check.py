@@ -26,6 +26,7 @@ from millrace.operators.aggregate.limits import (
     MOST_TRACKED,
 )
 from millrace.operators.dedup.layout import EVENT, NEVER, PROCESSING
+from millrace.operators.graph.layout import MOST_COLOURS, VERTEX
 from millrace.operators.join.layout import EITHER, HOWS, LEFT, OWN_COLUMNS, RIGHT
 from millrace.operators.lookup.layout import EVENT as LOOKUP_EVENT
 from millrace.operators.lookup.layout import HOWS as LOOKUP_HOWS
@@ -177,6 +178,37 @@ def check_dedup(spec: Fields, names: list[str]) -> list[str]:
     if time not in (EVENT, PROCESSING, NEVER):
         raise MalformedError(f"keys are remembered by {time[:80]!r}")
     spec.integer("ttl", 1 if time == PROCESSING else 0, MOST_US)
+    return names
+
+
+def _check_vertex(names: list[str]) -> None:
+    if names != [VERTEX]:
+        raise MalformedError("the key of an operator on graphs is not its vertex")
+
+
+def check_adjacency(spec: Fields, names: list[str]) -> list[str]:
+    """Whether edges have a direction."""
+    _check_vertex(names)
+    _flag(spec["directed"], "'directed'")
+    return names
+
+
+def check_components(spec: Fields, names: list[str]) -> list[str]:
+    """Whether vertices are on sides."""
+    _check_vertex(names)
+    _flag(spec["sides"], "'sides'")
+    return names
+
+
+def check_triangles(spec: Fields, names: list[str]) -> list[str]:
+    """The vertices, and how they are divided into parts."""
+    if len(names) != 1:
+        raise MalformedError("the key of a count of triangles is not a part of the graph")
+    check_column(spec["vertex"], "a vertex")
+    spec.integer("colours", 1, MOST_COLOURS)
+    if not 0 < fields.number(spec["sample"], "'sample'") <= 1:
+        raise MalformedError("'sample' is not a share")
+    _flag(spec["corners"], "'corners'")
     return names
 
 

@@ -6,7 +6,8 @@
 * a table of an operator's timers;
 * a table per broadcast and task state: these belong to no key;
 * a table per stream of a join: the rows that wait for partners;
-* a table of a pattern's partial matches, and one of the rows that they hold.
+* a table of a pattern's partial matches, and one of the rows that they hold;
+* a table of the neighbours of vertices.
 
 Every table is read by `scan`: some columns, some key groups, or the rows of some keys. Only what is
 asked for is read: no other columns and no other key groups.
@@ -23,11 +24,13 @@ import pyarrow as pa
 from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.keygroups import groups_of
 from millrace.log.segment import HI, LO, OWNER_HI, OWNER_LO
+from millrace.operators.graph.layout import NEIGHBOURS
 from millrace.operators.operator import MAIN, ResultColumn
-from millrace.operators.pattern.layout import PARTIAL
+from millrace.operators.pattern.layout import MATCHED, PARTIAL
 from millrace.operators.process.layout import EXPIRES
 from millrace.operators.registry import MainRows
 from millrace.reading.description import Collection, Description
+from millrace.reading.graph_tables import NeighbourTable
 from millrace.reading.join_table import JoinTable
 from millrace.reading.owned_table import OwnedTable
 from millrace.reading.pattern_tables import MatchedRows, PartialMatches
@@ -251,13 +254,17 @@ def tables(snapshot: Snapshot, operator: str) -> dict[str, StateTable]:
     for name in description.waiting:
         found[name] = JoinTable(snapshot, description, name)
     for name in description.owned:
-        table = PartialMatches if name == PARTIAL else MatchedRows
-        found[name] = table(snapshot, description, name)
+        found[name] = _OWNED_TABLES[name](snapshot, description, name)
     if description.timers and TimerTable.NAME not in found:
         found[TimerTable.NAME] = TimerTable(snapshot, description, TimerTable.NAME)
     return found
 
 
+_OWNED_TABLES: dict[str, type[StateTable]] = {
+    PARTIAL: PartialMatches,
+    MATCHED: MatchedRows,
+    NEIGHBOURS: NeighbourTable,
+}
 _NONE: Int64Array = np.empty(0, np.int64)
 
 

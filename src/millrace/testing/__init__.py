@@ -31,11 +31,17 @@ operators over two streams:
         key="share", schema="share string, price double, at timestamp", event_time="at",
         select={"price": mr.testing.earlier("high").last("price")},
     )
+
+`GraphHarness` is for the operators of `mr.graphs`:
+
+    harness = mr.testing.GraphHarness("components", vertex="string")
+    harness.send([("a", "b"), ("b", "c")])
 """
 
 from millrace.operators.pattern.expressions import column, earlier
 from millrace.testing.dedup import DedupHarness
 from millrace.testing.epochs import Emitted
+from millrace.testing.graphs import GraphHarness
 from millrace.testing.joins import AsOfHarness, JoinHarness, LookupHarness
 from millrace.testing.patterns import PatternHarness
 from millrace.testing.processors import Broadcasts, Harness, run
@@ -47,6 +53,7 @@ __all__ = [
     "Broadcasts",
     "DedupHarness",
     "Emitted",
+    "GraphHarness",
     "Harness",
     "JoinHarness",
     "LookupHarness",

@@ -23,6 +23,7 @@ ORDER = (
     "peers",
     "operators",
     "patterns",
+    "graphs",
     "nexmark",
     "linear-road",
     "growth",
@@ -78,6 +79,11 @@ ABOUT = {
         "larger than the one before, and four low ones followed by one that is compared with their "
         "sum. All rows that the sides emit are compared with window functions of DuckDB first. An "
         "epoch is a minute of event time, a million rows; Flink is timed by the clock."
+    ),
+    "graphs": (
+        "[Operators on graphs](graphs.md) over edges whose ends follow a power law, from an empty "
+        "graph on, ten edges for each vertex that there may be, while SQL queries the state. The "
+        "state of a smaller run is compared with networkx first."
     ),
     "nexmark": (
         "[NEXMark's queries](nexmark.md) with state, over the same events, by Millrace, Spark's "
@@ -248,6 +254,12 @@ GRIDS: dict[str, dict[str, str]] = {
             ("rows/s", "rows_per_s"),
             ("rows/s per core", "rows_per_s_per_core"),
             ("peak memory, MB", "peak_mb"),
+        )
+    },
+    "graphs": {
+        "edges": (
+            r"(?P<column>edges_per_s|last_epoch_ms|peak_mb|queries_beside|query_s)"
+            r"\.(?P<row>\w+\.\w+)$"
         )
     },
     "growth": {

@@ -64,6 +64,11 @@ def check_pipeline(pipeline: Pipeline, *, is_new: bool) -> None:
                 f"operator {name!r} has an initial state, which is read in a micro-batch. Start "
                 "the query once with trigger='available_now', then in real time."
             )
+        if any(table.everywhere for table in step.operator.tables.values()) and not step.sides:
+            raise RealTimeError(
+                f"operator {name!r} needs the rows of an epoch on all shards at once. Use a "
+                "trigger such as '1 second'."
+            )
         if step.sides:
             raise RealTimeError(
                 f"operator {name!r} has broadcast state, whose rows must reach all shards in the "

@@ -94,6 +94,10 @@ def make_engine(kind: str, workdir: Path, memory: str) -> Servant:
         from millrace_lab.bench._sides.linear_road import LinearRoadSide
 
         return LinearRoadSide(workdir, memory)
+    if kind == "graphs-millrace":
+        from millrace_lab.bench._sides.graphs import MillraceGraphs
+
+        return MillraceGraphs(workdir, memory)
     if kind in BY_NAME:
         from millrace_lab.bench._sides.totals import make_side
 

@@ -613,6 +613,35 @@ def patterns_command(
 
 @benchmark(
     bench,
+    "graphs",
+    click.option("--quick", is_flag=True, help="Smaller sizes: some minutes."),
+)
+@click.option(
+    "--case",
+    "cases",
+    multiple=True,
+    type=click.Choice(["degrees", "components", "bipartite", "triangles", "triangles_sampled"]),
+    help="What is computed; may be given several times.  [default: all]",
+)
+@click.option("--edges", type=Size(), default="10m", show_default=True, help="Edges of the graph.")
+@click.option("--rows", type=Size(), default="1m", show_default=True, help="Edges per epoch.")
+def graphs_command(cases: tuple[str, ...], edges: int, rows: int) -> Any:
+    """Operators on graphs over edges of a power law, while their state is queried.
+
+    Edges per second, memory, and the time of SQL on the state meanwhile.
+
+    \b
+    Examples:
+      millrace bench graphs --quick
+      millrace bench graphs --case degrees --edges 1m
+    """
+    from millrace_lab.bench import graphs
+
+    return graphs.Options(cases=cases or graphs.Options.cases, edges=edges, rows=rows)
+
+
+@benchmark(
+    bench,
     "nexmark",
     some_minutes,
 )

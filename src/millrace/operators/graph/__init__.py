@@ -1,0 +1,1 @@
+"""Streams of edges: adjacency and degrees, components and sides, triangles."""
