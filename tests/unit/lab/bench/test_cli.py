@@ -18,6 +18,7 @@ from millrace_lab.bench import (
     end_to_end,
     endurance,
     fingerprints,
+    graphs,
     growth,
     latency,
     limits,
@@ -59,6 +60,7 @@ COMMANDS = {
     "peers": peers,
     "operators": operators,
     "patterns": patterns,
+    "graphs": graphs,
     "nexmark": nexmark,
     "linear-road": linear_road,
 }
