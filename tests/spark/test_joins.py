@@ -347,9 +347,25 @@ def test_bad_joins(spark: SparkSession, tmp_path: Path) -> None:
     assert left.join(right, on="ad", within=near, how="right").key_by("ad").window("1 minute")
 
 
+class Counting(mr.Processor):
+    """How many rows a key has had; a timer for each must be in the future."""
+
+    rows = mr.Value("long", default=0)
+    due = mr.EventTimeTimer()
+
+    def process(self, key: Any, rows: mr.Rows, ctx: mr.Context) -> None:
+        self.rows.set(self.rows.get() + len(rows))
+        for row in rows:
+            self.due.set(row.at + dt.timedelta(microseconds=1), label=str(row.shares))
+
+    def on_timer(self, key: Any, timer: mr.Timer, ctx: mr.Context) -> None:
+        assert timer.label
+
+
 def test_as_of_is_the_newest_at_a_time_through_a_restart(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    """And a processor behind it gets all rows, which come just as the watermark reaches them."""
     trades = support.Folder(tmp_path / "trades", "symbol string, at timestamp, shares int")
     quotes = support.Folder(tmp_path / "quotes", "symbol string, quoted timestamp, price int")
     chance = random.Random(4)
@@ -368,16 +384,18 @@ def test_as_of_is_the_newest_at_a_time_through_a_restart(
             quotes.stream(spark).select(*quotes.columns), event_time="quoted", watermark="9 minutes"
         )
         priced = left.as_of(right, on="symbol", tolerance="2 minutes", name="priced")
-        query = priced.for_each_batch(support.record(outputs)).start(
-            location, parallelism=parallelism
-        )
+        counted = priced.key_by("symbol").process(Counting(), "symbol string", name="counted")
+        writer = priced.for_each_batch(support.record(outputs)).also(counted.to("noop"))
+        query = writer.start(location, parallelism=parallelism)
         query.process_all_available()
         query.stop()
     for folder in (trades, quotes):
         folder.drop([("z", at(600), 0)])
-    query = priced.for_each_batch(support.record(outputs)).start(location, parallelism=2)
+    query = writer.start(location, parallelism=2)
     query.process_all_available()
+    counts = query.sql("select sum(rows) as rows from counted where symbol <> 'z'").to_pylist()
     query.stop()
+    assert counts == [{"rows": 45}]
     every = [row for table in outputs.values() for row in table.to_pylist()]
     found = sorted((r["symbol"], r["shares"], r["price"]) for r in every if r["symbol"] != "z")
     newest = {}

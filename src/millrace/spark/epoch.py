@@ -46,7 +46,7 @@ from millrace.spark.shard import encode_times
 BatchTimes = Callable[[], tuple[int, int | None]]
 """Processing time and event-time watermark of the batch that is running, in milliseconds."""
 
-Watermarks = Callable[[int | None], dict[OperatorName, int | None]]
+Watermarks = Callable[[int | None, int | None], dict[OperatorName, int | None]]
 """The watermark of each operator, given that of the sources, in microseconds."""
 
 
@@ -133,7 +133,8 @@ class EpochRunner:
             name: preferred_locations(executors, a.executors) for name, a in assignments.items()
         }
         watermark_us = None if watermark_ms is None else watermark_ms * 1000
-        watermarks = self._watermarks(watermark_us)
+        before_ms = self.trail.watermark_ms
+        watermarks = self._watermarks(watermark_us, before_ms and before_ms * 1000)
         times = Times.after(self.trail, processing_ms * 1000, watermark_us, watermarks)
         return RunningEpoch(batch_id, times, Layout(assignments, locations), started)
 

@@ -17,7 +17,11 @@ from millrace.errors import DuplicateNameError
 from millrace.ids import OperatorName
 from millrace.operators import Operator
 from millrace.operators.operator import MAIN_OUTPUT
+from millrace.operators.process.keyed import KeyedOperator
 from millrace.spark.steps import OperatorStep, OutputStep, Point
+
+Pair = tuple[int | None, int | None]
+"""A watermark now, and an epoch before."""
 
 
 class Graph:
@@ -94,22 +98,40 @@ class Graph:
                 )
             names.add(name)
 
-    def watermarks(self, source_us: int | None) -> dict[OperatorName, int | None]:
-        """The watermark of each operator, given that of the sources.
+    def watermarks(
+        self, source_us: int | None, before_us: int | None = None
+    ) -> dict[OperatorName, int | None]:
+        """The watermark of each operator, given those of the sources now and an epoch before.
 
         An operator's is the smallest of what its inputs give on; a source's is Spark's own, which
-        is the smallest of all sources.
+        is the smallest of all sources. A processor has that of an epoch before if an operator is in
+        front of it, which lets rows go in the epoch in which the watermark reaches them: a
+        processor takes what is older than its watermark for late, because a timer that it sets for
+        such a row may have passed.
         """
-        given: dict[Point, int | None] = {}
+        given: dict[Point, Pair] = {}
         found: dict[OperatorName, int | None] = {}
+        sources = source_us, None if source_us is None else before_us or 0
         for point in self.points:
-            known = [us for us in map(given.__getitem__, point.inputs) if us is not None]
-            watermark_us = min(known, default=None) if point.inputs else source_us
+            both = _smallest([given[read] for read in point.inputs]) if point.inputs else sources
             if isinstance(point.step, OperatorStep):
-                found[point.step.operator.name] = watermark_us
-                watermark_us = point.step.operator.output_watermark(watermark_us)
-            given[point] = watermark_us
+                operator = point.step.operator
+                if isinstance(operator, KeyedOperator) and operator.compares_with_watermark:
+                    both = both if _is_first(point) else (both[1], both[1])
+                found[operator.name] = both[0]
+                both = operator.output_watermark(both[0]), operator.output_watermark(both[1])
+            given[point] = both
         return found
+
+
+def _is_first(point: Point) -> bool:
+    """Whether no operator is in front of it."""
+    return all(read.frame is not None for read in point.inputs)
+
+
+def _smallest(pairs: Sequence[Pair]) -> Pair:
+    now, before = ([us for us in column if us is not None] for column in zip(*pairs, strict=True))
+    return min(now, default=None), min(before, default=None)
 
 
 def operator_of(point: Point) -> Operator:

@@ -63,9 +63,11 @@ class Pipeline:
     def operators(self) -> list[Operator]:
         return [step.operator for step in self.steps]
 
-    def watermarks(self, source_us: int | None) -> dict[OperatorName, int | None]:
-        """The watermark of each operator, given that of the sources."""
-        return self.graph.watermarks(source_us)
+    def watermarks(
+        self, source_us: int | None, before_us: int | None
+    ) -> dict[OperatorName, int | None]:
+        """The watermark of each operator, given those of the sources now and an epoch before."""
+        return self.graph.watermarks(source_us, before_us)
 
     def forget_plans(self) -> None:
         """Drop the plans: batches come from another session from now on."""

@@ -48,6 +48,7 @@ def epochs(draw: Any) -> list[Observation]:
                 draw(st.sampled_from([0.0, 1.0, 10.0])),
                 draw(st.none() | rows),
                 draw(st.none() | seconds),
+                draw(st.booleans()),
                 draw(st.integers(0, 8)),
                 draw(st.integers(0, 8)),
                 draw(st.none() | st.integers(0, 8)),

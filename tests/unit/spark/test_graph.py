@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from millrace.errors import DuplicateNameError
 from millrace.ids import OperatorName
+from millrace.operators.process.keyed import KeyedOperator
 from millrace.spark.graph import Graph, operator_of
 from millrace.spark.pipeline import Path, Pipeline
 from millrace.spark.steps import OperatorStep, Point, SourceStep, TransformStep, UnionStep
@@ -28,13 +29,27 @@ class Holding:
         return None if watermark_us is None else watermark_us - self._by_us
 
 
+class Running(KeyedOperator):
+    """A processor, as far as a graph asks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = OperatorName(name)
+
+
 def source() -> Point:
     return Point(SourceStep(), (), FRAME)
 
 
 def operator(name: str, *inputs: Point, by_us: int = 0) -> Point:
-    holding: Any = Holding(name, by_us)
-    return Point(OperatorStep(holding, lambda df, assignment, scheme: df), inputs)
+    return _point(Holding(name, by_us), inputs)
+
+
+def processor(name: str, *inputs: Point) -> Point:
+    return _point(Running(name), inputs)
+
+
+def _point(operator: Any, inputs: tuple[Point, ...]) -> Point:
+    return Point(OperatorStep(operator, lambda df, assignment, scheme: df), inputs)
 
 
 def transform(read: Point) -> Point:
@@ -78,6 +93,26 @@ def test_an_operator_with_several_inputs_has_the_smallest_of_their_watermarks() 
     joined = operator("joined", left, transform(right), by_us=5)
     end = operator("end", union(joined, left, source()))
     assert Graph([end]).watermarks(100) == {"left": 100, "right": 100, "joined": 70, "end": 65}
+
+
+def test_a_processor_behind_an_operator_has_the_watermark_of_an_epoch_before() -> None:
+    start = source()
+    joined = operator("joined", start, by_us=10)
+    graph = Graph(
+        [
+            processor("first", transform(start)),
+            processor("behind", transform(joined)),
+            processor("of both", union(start, joined)),
+        ]
+    )
+    assert graph.watermarks(100, 60) == {
+        "joined": 100,
+        "first": 100,
+        "behind": 50,
+        "of both": 50,
+    }
+    assert graph.watermarks(100)["behind"] == -10
+    assert set(graph.watermarks(None).values()) == {None}
 
 
 def test_stateless_steps_with_one_reader_are_part_of_sparks_stream() -> None:

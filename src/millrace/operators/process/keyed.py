@@ -62,6 +62,9 @@ class Arrived:
 class KeyedOperator:
     """An operator that runs a processor; subclasses decide how they call it."""
 
+    compares_with_watermark = True
+    """Whether late rows are older than the watermark of this epoch, not of the one before."""
+
     def __init__(self, name: OperatorName, schemas: Schemas, processor: object) -> None:
         self.name = name
         self.schemas = schemas

@@ -86,6 +86,7 @@ class SparkProcessorOperator(PerKeyOperator):
     """Keys, one of Spark's processors, and the schemas around it."""
 
     program: Program
+    compares_with_watermark = False
 
     def __init__(self, name: OperatorName, schemas: Schemas, program: Program) -> None:
         super().__init__(name, schemas, declared_processor(program.declared, program.time_mode))
