@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
 from millrace.errors import DuplicateNameError
 from millrace.ids import OperatorName
+from millrace.operators.operator import MAIN, TableLayout
 from millrace.operators.process.keyed import KeyedOperator
 from millrace.spark.graph import Graph, operator_of
 from millrace.spark.pipeline import Path, Pipeline
@@ -21,8 +23,9 @@ FRAME: Any = "a streaming frame"
 class Holding:
     """Lets rows go up to some microseconds after their time."""
 
-    def __init__(self, name: str, by_us: int) -> None:
+    def __init__(self, name: str, by_us: int, everywhere: bool) -> None:
         self.name = OperatorName(name)
+        self.tables = {MAIN: TableLayout(pa.schema([]), everywhere=everywhere)}
         self._by_us = by_us
 
     def output_watermark(self, watermark_us: int | None) -> int | None:
@@ -40,8 +43,8 @@ def source() -> Point:
     return Point(SourceStep(), (), FRAME)
 
 
-def operator(name: str, *inputs: Point, by_us: int = 0) -> Point:
-    return _point(Holding(name, by_us), inputs)
+def operator(name: str, *inputs: Point, by_us: int = 0, everywhere: bool = False) -> Point:
+    return _point(Holding(name, by_us, everywhere), inputs)
 
 
 def processor(name: str, *inputs: Point) -> Point:

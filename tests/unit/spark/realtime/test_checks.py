@@ -47,6 +47,11 @@ def test_what_is_no_chain_is_refused() -> None:
         check_pipeline(of(united), is_new=True)
 
 
+def test_a_table_that_all_shards_read_is_refused() -> None:
+    with pytest.raises(RealTimeError, match="'parts' needs the rows of an epoch on all shards"):
+        check_pipeline(of(operator("parts", source(), everywhere=True)), is_new=True)
+
+
 def test_sinks_that_write_whole_batches_are_refused() -> None:
     end = operator("one", source())
     with pytest.raises(RealTimeError, match="writes whole batches"):
