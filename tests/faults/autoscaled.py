@@ -65,8 +65,7 @@ class Producer:
         self._folder = folder
         self.rate = LOW
         self.written = 0
-        self.read: Callable[[], int] = lambda: 0
-        """How many rows have been read."""
+        self._read: Callable[[], int] = lambda: self.written
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run)
         folder.mkdir()
@@ -76,7 +75,7 @@ class Producer:
     def _run(self) -> None:
         number = 0
         while not self._closed.wait(ROWS_PER_FILE / self.rate):
-            if self.written - self.read() > MOST_UNREAD * ROWS_PER_FILE:
+            if self.written - self._read() > MOST_UNREAD * ROWS_PER_FILE:
                 continue
             values = range(self.written, self.written + ROWS_PER_FILE)
             lines = [json.dumps({"k": value % KEYS, "value": value}) for value in values]
@@ -85,6 +84,11 @@ class Producer:
             unfinished.rename(self._folder / f"{number}.json")
             self.written += ROWS_PER_FILE
             number += 1
+
+    def follow(self, query: mr.Query) -> None:
+        """Look at how many rows a query has read from now on."""
+        rows = "select coalesce(sum(n), 0) as n from summed"
+        self._read = lambda: query.sql(rows).to_pylist()[0]["n"] if query.epoch else 0
 
     def close(self) -> None:
         self._closed.set()
@@ -133,8 +137,7 @@ def main() -> None:
             ),
         )
     )
-    rows_read = "select coalesce(sum(n), 0) as n from summed"
-    producer.read = lambda: query.sql(rows_read).to_pylist()[0]["n"] if query.epoch else 0
+    producer.follow(query)
     shards: list[int] = []
     more: dict[str, Any] = {}
 

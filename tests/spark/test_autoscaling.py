@@ -30,6 +30,8 @@ def test_a_query_scales_itself_and_stays_exact(spark: SparkSession, tmp_path: Pa
             )
         )
 
+        producer.follow(query)
+
         def has(shards: int) -> bool:
             assert query.is_active, query.exception()
             return query.assignment()["summed"].shards == shards

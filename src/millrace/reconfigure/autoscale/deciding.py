@@ -248,15 +248,16 @@ def _regrets(case: _Case, fewer: dict[str, int]) -> int:
 def _hold(case: _Case) -> Decision:
     now, limit = case.estimate.now(), case.most
     wanted, shards = max(case.proposal.now.values()), case.now.shards
-    if (
-        case.now.room is not None
-        and case.now.room < case.settings.max
-        and (now.load > (1 + 1e-9) * case.settings.target and shards >= limit)
-    ):
+    is_limited = case.now.room is not None and case.now.room < case.settings.max
+    # In full epochs the load is what the shards can take, not what comes.
+    is_full = case.now.full and wanted >= limit
+    is_too_much = is_full or now.load > (1 + 1e-9) * case.settings.target
+    if is_limited and is_too_much and shards >= limit:
+        load = "what waits" if is_full else f"a load of {_load(now.load)}"
         return case.decision(
             "hold",
-            f"more than {limit} shards are wanted for a load of {_load(now.load)}, but the "
-            f"cluster has {case.now.cores} cores and gives no more; the stream goes on with them",
+            f"more than {limit} shards are wanted for {load}, but the cluster has "
+            f"{case.now.cores} cores and gives no more; the stream goes on with them",
             blocked=True,
         )
     if case.proposal.unreachable and wanted <= shards:

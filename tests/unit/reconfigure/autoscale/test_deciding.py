@@ -320,6 +320,14 @@ def test_full_epochs_of_a_source_that_does_not_tell_are_no_low_load() -> None:
     assert "backlog_rows" not in decision.numbers
 
 
+def test_full_epochs_say_when_the_cluster_has_no_more() -> None:
+    epochs = Epochs(rest=0.1)
+    epochs.run(20, 4000, 2, full=True, room=2, cores=2)
+    decision = decided(epochs)
+    assert (decision.action, decision.blocked) == ("hold", True)
+    assert "wanted for what waits, but the cluster has 2 cores" in decision.reason
+
+
 def test_shards_that_do_not_make_full_epochs_shorter_are_not_bought() -> None:
     epochs = Epochs(rest=2.0)
     epochs.run(20, 1000, 1, interval=2.2, full=True)
