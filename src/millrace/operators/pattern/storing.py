@@ -15,7 +15,6 @@ import pyarrow as pa
 from millrace.arrays import Int64Array, UInt64Array
 from millrace.errors import MalformedError
 from millrace.jit import kernel
-from millrace.log.segment import OWNER_HI, OWNER_LO
 from millrace.operators.arrays import whole_numbers
 from millrace.operators.lists import list_parts, make_lists
 from millrace.operators.operator import TableChange
@@ -33,9 +32,8 @@ from millrace.operators.pattern.layout import (
 )
 from millrace.operators.pattern.matcher import Found, Partials, no_partials
 from millrace.operators.pattern.matching import HAS_MATCHED
-from millrace.operators.window.fingerprints import at_times
+from millrace.operators.timed_rows import changed_rows
 from millrace.state.replica import Replica
-from millrace.state.sorting import sort_order
 
 _LISTS = pa.list_(pa.int64())
 
@@ -174,15 +172,8 @@ def store(
     kept = found.kept
     is_deleted = found.gone & (loaded.deadlines > until_us)
     deleted = loaded.addresses[is_deleted]
-    gone_hi, gone_lo, gone_start = (
-        column.to_numpy() for column in replica.gather(deleted, [OWNER_HI, OWNER_LO, START])
-    )
     owner = kept[:, 0]
     number = keys.number[kept[:, 1]]
-    owner_hi = np.concatenate((keys.hi[owner], gone_hi))
-    owner_lo = np.concatenate((keys.lo[owner], gone_lo))
-    hi, lo = at_times(owner_hi, owner_lo, np.concatenate((number, gone_start)))
-    order = sort_order(hi, lo)
     at_keys = pa.array(owner)
     nodes, threads = found.nodes, found.threads
     node_counts, thread_counts = kept[:, 6] - kept[:, 5], kept[:, 8] - kept[:, 7]
@@ -198,18 +189,8 @@ def store(
         THREAD_NODES: _lists(threads[:, 1], thread_counts),
     }
     columns = [*(column.take(at_keys) for column in keys.columns), *by_name.values()]
-    if len(deleted):
-        columns = [pa.concat_arrays([c, pa.nulls(len(deleted), c.type)]) for c in columns]
-    chosen = pa.array(order)
-    arrays = [
-        pa.array(hi[order]),
-        pa.array(lo[order]),
-        pa.array(order >= len(kept)),
-        pa.array(owner_hi[order]),
-        pa.array(owner_lo[order]),
-        *(column.take(chosen) for column in columns),
-    ]
-    changed = pa.RecordBatch.from_arrays(arrays, schema=replica.schema)
+    owners = keys.hi[owner], keys.lo[owner]
+    changed = changed_rows(replica, START, owners, number, columns, deleted)
     return TableChange(changed, int((kept[:, 4] < 0).sum()), len(deleted), evicted)
 
 

@@ -38,9 +38,9 @@ from millrace.operators.session.layout import (
 )
 from millrace.operators.session.merging import MergedSessions, merged_sessions
 from millrace.operators.session.spec import SessionDefinition
+from millrace.operators.timed_rows import changed_rows
 from millrace.operators.window.early import due_after, due_before, stored_due
 from millrace.operators.window.emission import NONE, UPDATE
-from millrace.operators.window.fingerprints import at_times
 from millrace.operators.window.timed import TimedOperator
 from millrace.state.eviction import Eviction
 from millrace.state.replica import Replica
@@ -237,28 +237,11 @@ class SessionOperator(TimedOperator):
         self, replica: Replica, rows: _SessionRows, due: pa.Array | None, deleted: UInt64Array
     ) -> pa.RecordBatch:
         """Rows of sessions, and deletions, in order of their fingerprints."""
-        gone_hi, gone_lo, starts = (
-            column.to_numpy() for column in replica.gather(deleted, [OWNER_HI, OWNER_LO, START])
-        )
-        owner_hi = np.concatenate((rows.owner_hi, gone_hi))
-        owner_lo = np.concatenate((rows.owner_lo, gone_lo))
-        hi, lo = at_times(owner_hi, owner_lo, np.concatenate((rows.starts, starts)))
-        order = sort_order(hi, lo)
         columns = [*rows.keys, pa.array(rows.starts), pa.array(rows.ends), *rows.states]
         if due is not None:
             columns.append(due)
-        if len(deleted):
-            columns = [pa.concat_arrays([c, pa.nulls(len(deleted), c.type)]) for c in columns]
-        chosen = pa.array(order)
-        arrays = [
-            pa.array(hi[order]),
-            pa.array(lo[order]),
-            pa.array(order >= len(rows)),
-            pa.array(owner_hi[order]),
-            pa.array(owner_lo[order]),
-            *(column.take(chosen) for column in columns),
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=replica.schema)
+        owners = rows.owner_hi, rows.owner_lo
+        return changed_rows(replica, START, owners, rows.starts, columns, deleted)
 
 
 class _Emitting:

@@ -26,6 +26,16 @@ from millrace_lab.bench.cli._types import (
 )
 
 some_minutes = click.option("--quick", is_flag=True, help="Smaller sizes: some minutes.")
+timed_option = click.option(
+    "--epochs", type=click.IntRange(min=1), default=5, show_default=True, help="Timed per side."
+)
+flink_option = click.option(
+    "--environments",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=".peers",
+    show_default=True,
+    help="Where `make peers` has put Flink's environment.",
+)
 
 
 @click.group()
@@ -510,22 +520,14 @@ def peers_command(
 )
 @click.option("--keys", type=Sizes(), default="100k,1m", show_default=True, help="Sizes of state.")
 @click.option("--rows", type=Size(), default="1m", show_default=True, help="Rows per epoch.")
-@click.option(
-    "--epochs", type=click.IntRange(min=1), default=5, show_default=True, help="Timed per side."
-)
+@timed_option
 @click.option("--peers/--no-peers", default=True, help="Also run the others.  [default: on]")
 @click.option(
     "--growth/--no-growth",
     default=True,
     help="Also measure open windows, eviction and look-ups.  [default: on]",
 )
-@click.option(
-    "--environments",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=".peers",
-    show_default=True,
-    help="Where `make peers` has put Flink's environment.",
-)
+@flink_option
 def operators_command(
     cases: tuple[str, ...] | None,
     keys: tuple[int, ...],
@@ -563,24 +565,16 @@ def operators_command(
 @benchmark(
     bench,
     "patterns",
-    click.option("--quick", is_flag=True, help="Smaller sizes: some minutes."),
+    some_minutes,
 )
 @click.option(
     "--cases", type=Patterns(), default=None, help="Which patterns, by name.  [default: all]"
 )
 @click.option("--keys", type=Sizes(), default="100k", show_default=True, help="Numbers of keys.")
 @click.option("--rows", type=Size(), default="1m", show_default=True, help="Rows per epoch.")
-@click.option(
-    "--epochs", type=click.IntRange(min=1), default=5, show_default=True, help="Timed per side."
-)
+@timed_option
 @click.option("--peers/--no-peers", default=True, help="Also run Flink.  [default: on]")
-@click.option(
-    "--environments",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=".peers",
-    show_default=True,
-    help="Where `make peers` has put Flink's environment.",
-)
+@flink_option
 def patterns_command(
     cases: tuple[str, ...] | None,
     keys: tuple[int, ...],
@@ -614,7 +608,7 @@ def patterns_command(
 @benchmark(
     bench,
     "graphs",
-    click.option("--quick", is_flag=True, help="Smaller sizes: some minutes."),
+    some_minutes,
 )
 @click.option(
     "--case",
@@ -652,17 +646,9 @@ def graphs_command(cases: tuple[str, ...], edges: int, rows: int) -> Any:
     help="Which queries, such as q5,q7.  [default: all that keep state]",
 )
 @click.option("--rows", type=Size(), default="1m", show_default=True, help="Events per epoch.")
-@click.option(
-    "--epochs", type=click.IntRange(min=1), default=5, show_default=True, help="Timed per side."
-)
+@timed_option
 @click.option("--peers/--no-peers", default=True, help="Also run the others.  [default: on]")
-@click.option(
-    "--environments",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=".peers",
-    show_default=True,
-    help="Where `make peers` has put Flink's environment.",
-)
+@flink_option
 def nexmark_command(
     queries: tuple[str, ...] | None, rows: int, epochs: int, peers: bool, environments: Path
 ) -> Any:
