@@ -59,7 +59,7 @@ class Summed(mr.Processor):
 
 
 class Producer:
-    """Writes files with so many rows a second, until it is closed, unless too many are unread."""
+    """Writes files at a number of rows a second, until it is closed, unless too many are unread."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -179,7 +179,7 @@ def triangle_count(
 ) -> Stream:
     """How many triangles the graph has; emits one row in each epoch in which that changed.
 
-    With `sample`, a share such as 0.1, only so many of the edges are kept, always the same, and
+    With `sample`, a share such as 0.1, only that share of the edges is kept, always the same, and
     `triangles` is an estimate: what they form, divided by the share three times.
     """
     operator_name = _name(edges, "triangle-count", name)

@@ -201,7 +201,7 @@ class Director:
             return self._elastic.start_up_seconds
 
     def keep_spare(self, executors: int) -> None:
-        """From now on, keep so many executors warm beyond those in use."""
+        """From now on, keep a number of executors warm beyond those in use."""
         with self._lock:
             self._elastic.spare = executors
 

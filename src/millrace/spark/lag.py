@@ -42,7 +42,7 @@ class LagHistory:
             self._seen.append({"timestamp": published["timestamp"], "sources": sources})
 
     def lags(self, sources: int) -> list[dict[str, Any]]:
-        """The lag of each of the first so many sources."""
+        """The lag of each of the first sources, up to a number."""
         return source_lags(list(self._seen), sources)
 
 

@@ -88,7 +88,7 @@ class OperatorEstimate:
         return self.hot[0].share if self.hot else 0.0
 
     def share(self, shards: int) -> float:
-        """The share of the heaviest of so many shards, once they are balanced."""
+        """The share of the heaviest of a number of shards, once they are balanced."""
         return min(1.0, max(UNEVEN / shards, self.floor)) if shards > 1 else 1.0
 
     @property
@@ -158,7 +158,7 @@ class Estimate:
         )
 
     def at_peak(self, peak: float) -> Estimate:
-        """The same for a time when so many times as many rows came."""
+        """The same for a time when the rows were multiplied by a factor."""
         return replace(
             self,
             operators=tuple(

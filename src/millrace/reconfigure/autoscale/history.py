@@ -224,7 +224,7 @@ class History:
         return self.observations[-1] if self.observations else None
 
     def recent(self, seconds: float) -> Iterator[Span]:
-        """Spans of the last so many seconds, newest first; at least the newest."""
+        """Spans of the last seconds, as many as asked for, newest first; at least the newest."""
         if not self.spans:
             return
         newest = self.spans[-1].at

@@ -24,7 +24,7 @@ def spare_executors(
     cores: int,
     settings: Settings,
 ) -> int:
-    """The number to keep, of executors with so many cores; 0 if none would pay."""
+    """The number to keep, of executors with a number of cores; 0 if none would pay."""
     if settings.latency is None or start_up is None or start_up <= settings.latency / 2:
         return 0
     grown = [
