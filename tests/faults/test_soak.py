@@ -69,8 +69,9 @@ def equal_in_the_end(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     result: dict[str, Any] = json.loads((tmp_path / "out.json").read_text())
     assert result["mismatches"] == []
     assert result["problems"] == []
-    # In so few batches no row can be late yet.
-    assert [what for what, rows in result["compared"].items() if not rows] == ["output of late"]
+    # In a few batches, some row may be late already, or none.
+    empty = {what for what, rows in result["compared"].items() if not rows}
+    assert empty <= {"output of late"}
     assert result["beside"]["reader: epochs compared"] > 0
     assert result["beside"]["client: look-ups compared"] > 0
     # Nothing stays behind.
