@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
 import pyarrow as pa
 
+from millrace.arrays import Int64Array
 from millrace.errors import MalformedError
 
 
@@ -34,8 +36,11 @@ def read_page(page: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """The record batch of a page, a view of it; no column has been looked at."""
     try:
         message = pa.ipc.read_message(page)
-        if message.type != "record batch" or _is_compressed(memoryview(message.metadata)):
+        metadata = memoryview(message.metadata)
+        if message.type != "record batch" or _is_compressed(metadata):
             raise MalformedError("it is not a plain record batch")
+        if _lengths(metadata).min(initial=0) < 0:
+            raise MalformedError("a column has less than no rows")
         batch = pa.ipc.read_record_batch(page, schema)
         _check_within(batch, page)
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
@@ -134,21 +139,40 @@ def _check_within(batch: pa.RecordBatch, page: pa.Buffer) -> None:
 def _is_compressed(metadata: memoryview) -> bool:
     """Whether a record batch's buffers would be unpacked, to any length, when it is read.
 
+    Of a table `RecordBatch`, field 3 is set if the body is compressed.
+    """
+    table = _batch(metadata)
+    return table is not None and _field(metadata, table, 3) is not None
+
+
+def _lengths(metadata: memoryview) -> Int64Array:
+    """Of all columns and columns within them: how many rows, and how many NULLs.
+
+    Of a table `RecordBatch`, field 1 is a vector of pairs of these.
+    """
+    table = _batch(metadata)
+    at = None if table is None else _field(metadata, table, 1)
+    if at is None:
+        return np.empty(0, np.int64)
+    vector = at + _u32(metadata, at)
+    return np.frombuffer(metadata, "<i8", 2 * _u32(metadata, vector), vector + 4)
+
+
+def _batch(metadata: memoryview) -> int | None:
+    """Where a message's table `RecordBatch` is; None if it has none.
+
     The metadata is a flatbuffer that Arrow has verified: a table `Message`, whose field 1 is the
-    kind of its field 2. That is a table `RecordBatch`, or has one as its field 1. Of that, field 3
-    is set if the body is compressed.
+    kind of its field 2. That is a table `RecordBatch`, or has one as its field 1.
     """
     message = _u32(metadata, 0)
     kind, header = _field(metadata, message, 1), _field(metadata, message, 2)
     if kind is None or header is None:
-        return False
+        return None
     table = header + _u32(metadata, header)
     if metadata[kind] == _DICTIONARY:
         inner = _field(metadata, table, 1)
-        if inner is None:
-            return False
-        table = inner + _u32(metadata, inner)
-    return _field(metadata, table, 3) is not None
+        return None if inner is None else inner + _u32(metadata, inner)
+    return table
 
 
 _DICTIONARY = 2

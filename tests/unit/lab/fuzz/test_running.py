@@ -26,10 +26,11 @@ def test_nothing_is_found(target: str, cases: int, corpus: Corpus, tmp_path: Pat
     assert found.cases == cases
 
 
-# A list whose elements have no position; a state that a sealed manifest calls by another name; a
-# list of which a sealed manifest leaves out a segment.
+# A list whose elements have no position; a struct's column with a negative length; a state that a
+# sealed manifest calls by another name; a list of which a sealed manifest leaves out a segment.
 @pytest.mark.parametrize(
-    ("target", "seed", "case"), [("segment", 71, 220), ("manifest", 71, 575), ("manifest", 112, 507)]
+    ("target", "seed", "case"),
+    [("segment", 71, 220), ("segment", 112, 856), ("manifest", 71, 575), ("manifest", 112, 507)],
 )
 def test_what_was_found_once_is_not_found_again(
     target: str, seed: int, case: int, corpus: Corpus, tmp_path: Path
