@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-KERNELS = {"kernel", "inlined"}
+KERNELS = {"kernel", "part", "inlined"}
 LONGEST_SECONDS = 20.0
 """The tests of a mutant are cut off here, by the time they took under the profile."""
 

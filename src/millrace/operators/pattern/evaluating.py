@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from millrace.arrays import Float64Array, Int64Array
-from millrace.jit import kernel
+from millrace.jit import part
 from millrace.operators.pattern import program as p
 
 Array: TypeAlias = Int64Array
@@ -20,7 +20,7 @@ ROW, VARIABLE, PARENT, REGISTERS = range(4)
 """The columns of a node."""
 
 
-@kernel
+@part
 def compared(x: float, y: float) -> int:
     """As Spark orders doubles: NaN equals itself and is the largest."""
     if np.isnan(x):
@@ -30,7 +30,7 @@ def compared(x: float, y: float) -> int:
     return -1 if x < y else (1 if x > y else 0)
 
 
-@kernel
+@part
 def holds(
     programs: tuple[Array, Array, Float64Array, Array],
     values: tuple[Array, Float64Array, Array],
@@ -209,7 +209,7 @@ def holds(
     return 1 if known[0] == 1 and ints[0] == 1 else 0
 
 
-@kernel
+@part
 def take(
     nodes: Array,
     sums: Float64Array,

@@ -175,25 +175,27 @@ class Matcher:
         programs = self.programs
         ranks, values = self._values(rows)
         found = matching.match_rows(
-            self._automaton,
-            self._masks,
-            (programs.code, programs.bounds, programs.floats, ranks),
-            programs.registers,
+            (
+                self._automaton,
+                self._masks,
+                (programs.code, programs.bounds, programs.floats, ranks),
+                programs.registers,
+                self._skip,
+                self._forgets,
+            ),
             (rows.bounds, rows.time, rows.mask, rows.due.astype(np.int64)),
             values,
             (partials.bounds, partials.starts, partials.nodes, partials.threads),
             (self._within_us, until_us),
-            self._skip,
-            self._forgets,
         )
         out, paths, kept, nodes, threads, gone, ended = found
-        if ended[0] == matching.TOO_MANY:
+        if ended == matching.TOO_MANY:
             raise PatternLimitError(
                 f"a key has more than {matching.MOST_THREADS:,} partial matches at once. Shorten "
                 "within(), make conditions stricter, or use followed_by() in place of "
                 "followed_by_any()."
             )
-        if ended[0] == matching.OVERFLOW:
+        if ended == matching.OVERFLOW:
             raise PatternLimitError(
                 "a condition on earlier rows computes a whole number that has over 64 bits. Cast "
                 "the column to double."
