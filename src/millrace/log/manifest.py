@@ -62,6 +62,8 @@ class OperatorCommit:
         segments = tuple(SegmentEntry.from_json(s, key_groups) for s in fields.items("segments"))
         if any(segment.epoch != epoch for segment in segments):
             raise MalformedError("it adds segments of other epochs")
+        if len({segment.path for segment in segments}) < len(segments):
+            raise MalformedError("it adds a segment twice")
         return OperatorCommit(
             assignment=Assignment.from_json(fields["assignment"], key_groups),
             segments=segments,

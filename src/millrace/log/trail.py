@@ -178,6 +178,8 @@ class OperatorLog:
             log.base_last[groups] = piece.section.last
         for found in fields.items("pieces"):
             log._pieces.append(_LivePiece(*_part(found, segments, key_groups, is_base=False)))
+        if len({live.piece.id for live in log._pieces}) < len(log._pieces):
+            raise MalformedError("a snapshot lists a section twice")
         if any(b.order < a.order for a, b in itertools.pairwise(log._pieces)):
             raise MalformedError("the pieces of a snapshot are not in the order they apply")
         log.rows = fields.integer("rows")

@@ -77,6 +77,7 @@ MANIFESTS: dict[str, Edit] = {
     "section's epochs": put("sections", 0, 1, 99),
     "sums of columns": put("columns", 0, "!"),
     "epoch of a segment": put("epoch", 7),
+    "a segment twice": lambda body: body["operators"][OPERATOR].update(segments=2 * [entry(body)]),
 }
 
 

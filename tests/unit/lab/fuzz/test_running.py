@@ -27,10 +27,17 @@ def test_nothing_is_found(target: str, cases: int, corpus: Corpus, tmp_path: Pat
 
 
 # A list whose elements have no position; a struct's column with a negative length; a state that a
-# sealed manifest calls by another name; a list of which a sealed manifest leaves out a segment.
+# sealed manifest calls by another name; a list of which a sealed manifest leaves out a segment, and
+# one of which it has a segment twice.
 @pytest.mark.parametrize(
     ("target", "seed", "case"),
-    [("segment", 71, 220), ("segment", 112, 856), ("manifest", 71, 575), ("manifest", 112, 507)],
+    [
+        ("segment", 71, 220),
+        ("segment", 112, 856),
+        ("manifest", 71, 575),
+        ("manifest", 112, 507),
+        ("manifest", 113, 755),
+    ],
 )
 def test_what_was_found_once_is_not_found_again(
     target: str, seed: int, case: int, corpus: Corpus, tmp_path: Path
