@@ -52,6 +52,12 @@ def tidy(store: Store, head: Epoch) -> None:
                 store.delete(path)
 
 
+def most_marks(head: Epoch) -> int:
+    """How many marks there can be at an epoch: about 2,000, and one for each large range."""
+    large = max(0, head // LARGE - 1)
+    return large + (head - large * LARGE) // SMALL + 1
+
+
 def _leave(store: Store, size: int, number: int) -> None:
     path = _path(size, number)
     if store.size(path) is None:

@@ -10,7 +10,8 @@ Each series is compared in two parts of the run, `.first` (a tenth to a half of 
 `.last` (the last quarter), by their medians; `.slope` is the rise per 1,000 epochs from `.first`'s
 begin to the end, by least squares. `grown.counts` and `grown.memory` are how many series grew
 beyond their slack, and the steps of the run name them. Files rise and fall between two collections,
-and the JVM's memory between garbage collections, so the slack is not zero.
+and the JVM's memory between garbage collections, so the slack is not zero. Marks of collected
+epochs (`files.collected`) do grow, up to a bound; `marks` compares them with that of the last epoch.
 
 - `files.*`: files below each folder of the location, and `files.cache` on this machine.
 - `driver.*`, `jvm.*`, `workers.*`, `serve.*`: resident memory without mapped files in MB, threads,
@@ -41,7 +42,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import millrace as mr
+from millrace.ids import Epoch
 from millrace.log.copies import VARIABLE
+from millrace.log.marks import most_marks
 from millrace.reading.reader import Reader
 from millrace_lab import processes
 from millrace_lab.bench._console import Steps
@@ -52,6 +55,7 @@ NAME = "endurance"
 OPERATOR = "counts"
 VIEW = "summary"
 MB = 1e6
+MARKS = "files.collected"
 POLL_SECONDS = 0.5
 """As often as the page in a browser."""
 COUNT_SLACK = 1.1, 8.0
@@ -255,7 +259,9 @@ class Endurance:
             result.figure(f"{name}.last", growth.last)
             result.figure(f"{name}.slope", growth.slope)
             kind = "memory" if name.endswith("_mb") else "counts"
-            if growth.is_beyond(*(MEMORY_SLACK if kind == "memory" else COUNT_SLACK)):
+            if name == MARKS:
+                result.at_most("marks", self.samples[-1][MARKS], most_marks(Epoch(o.epochs)))
+            elif growth.is_beyond(*(MEMORY_SLACK if kind == "memory" else COUNT_SLACK)):
                 grown[kind].append(f"{name} from {growth.first:.4g} to {growth.last:.4g}")
         for kind, names in grown.items():
             self._steps.say(f"{kind} that grew: {'; '.join(names) or 'none'}")

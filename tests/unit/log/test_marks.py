@@ -8,7 +8,7 @@ import pytest
 
 from millrace.ids import Epoch
 from millrace.log import marks, open_store
-from millrace.log.marks import LARGE, SMALL, is_marked, mark, tidy
+from millrace.log.marks import LARGE, SMALL, is_marked, mark, most_marks, tidy
 from millrace.log.store import Store
 
 
@@ -55,3 +55,11 @@ def test_no_moment_is_without_a_mark(store: Store, monkeypatch: pytest.MonkeyPat
 
 def test_the_head_of_most_queries_is_in_a_range_without_a_mark() -> None:
     assert marks.SMALL <= 100
+
+
+def test_there_are_no_more_marks_than_is_said(store: Store) -> None:
+    for head in (1, 20 * SMALL, 2 * LARGE):
+        mark(store, [Epoch(e) for e in range(0, head, SMALL)])
+        tidy(store, Epoch(head))
+        assert len(store.list("")) <= most_marks(Epoch(head))
+    assert most_marks(Epoch(2 * LARGE)) == LARGE // SMALL + 2
