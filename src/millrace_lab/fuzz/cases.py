@@ -35,10 +35,10 @@ def _manifest(rng: random.Random, root: Path) -> str:
     before = manifests.bodies[epoch]
     manifests.bodies[epoch] = mutate_json(rng, before)
     manifests.write(epoch, chained=rng.randrange(5) > 0)
-    # A state by another name is another state, which may be empty. A list whose segments are others
-    # may lack elements in its middle.
+    # A state by another name is another state, which may be empty. A row is put together from
+    # several tables: if one has other segments, the row is a mix of two epochs.
     after = manifests.bodies[epoch]
-    is_same = _spec_names(before) == _spec_names(after) and _entries(before) == _entries(after)
+    is_same = _spec_names(before) == _spec_names(after) and _segments(before) == _segments(after)
     return SEALED if is_same else OTHER_ROWS
 
 
@@ -50,12 +50,12 @@ def _spec_names(body: Any) -> list[Any]:
     return [name for value in body for name in _spec_names(value)] if isinstance(body, list) else []
 
 
-def _entries(body: Any) -> Any:
-    """What a manifest says of the tables that have the entries of lists and maps."""
-    operators = body.get("operators") if isinstance(body, dict) else None
-    if not isinstance(operators, dict):
-        return operators
-    return {name: table for name, table in operators.items() if "/" in name}
+def _segments(body: Any) -> list[Any]:
+    """All that a manifest says of segments."""
+    if isinstance(body, dict):
+        own = [body["segments"]] if "segments" in body else []
+        return own + [found for value in body.values() for found in _segments(value)]
+    return [found for value in body for found in _segments(value)] if isinstance(body, list) else []
 
 
 def _segment(rng: random.Random, root: Path) -> str:

@@ -28,7 +28,7 @@ def test_nothing_is_found(target: str, cases: int, corpus: Corpus, tmp_path: Pat
 
 # A list whose elements have no position; a struct's column with a negative length; a state that a
 # sealed manifest calls by another name; a list of which a sealed manifest leaves out a segment, and
-# one of which it has a segment twice.
+# one of which it has a segment twice; a list without its key's other states.
 @pytest.mark.parametrize(
     ("target", "seed", "case"),
     [
@@ -37,6 +37,7 @@ def test_nothing_is_found(target: str, cases: int, corpus: Corpus, tmp_path: Pat
         ("manifest", 71, 575),
         ("manifest", 112, 507),
         ("manifest", 113, 755),
+        ("manifest", 115, 906),
     ],
 )
 def test_what_was_found_once_is_not_found_again(
