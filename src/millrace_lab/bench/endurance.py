@@ -11,7 +11,7 @@ Each series is compared in two parts of the run, `.first` (a tenth to a half of 
 begin to the end, by least squares. `grown.counts` and `grown.memory` are how many series grew
 beyond their slack, and the steps of the run name them. Files rise and fall between two collections,
 and the JVM's memory between garbage collections, so the slack is not zero. Marks of collected
-epochs (`files.collected`) do grow, up to a bound; `marks` compares them with that of the last epoch.
+epochs (`files.collected`) do grow; `marks` compares them with their bound at the last epoch.
 
 - `files.*`: files below each folder of the location, and `files.cache` on this machine.
 - `driver.*`, `jvm.*`, `workers.*`, `serve.*`: resident memory without mapped files in MB, threads,
