@@ -11,6 +11,7 @@ DEMO_ARGS ?=
 PYTEST_ARGS ?=
 WORKERS ?= 2
 STRESS_SHARE ?= 0.4
+KERNEL_TESTS := tests/unit/testing tests/unit/epoch/test_rehearsal.py tests/unit/operators/aggregate
 SERVERS ?= $(HOME)/.cache/millrace/servers
 PEERS := $(patsubst src/millrace_lab/environments/%.txt,%,$(wildcard src/millrace_lab/environments/*.txt))
 
@@ -19,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv java chromium servers demo test stress unit model lint wheel docs bench peers soak report lock clean
+.PHONY: help venv java chromium servers demo test stress kernels unit model lint wheel docs bench peers soak report lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,7 +58,7 @@ demo: java $(STAMP) ## run the demonstration
 	@$(BIN)/millrace demo $(DEMO_ARGS)
 
 test: java chromium $(STAMP) ## lint, then run the tests
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint $(ARCHIVE)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint kernels $(ARCHIVE)
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) $(PYTEST_ARGS)
 
 stress: java chromium servers $(ARCHIVE) ## run a share of the long matrices that `make test` leaves out; all with STRESS_SHARE=1
@@ -67,6 +68,10 @@ $(ARCHIVE): $(STAMP) tests/class_archive.py
 	@echo "making $@, with which Java starts in half the time"
 	@$(BIN)/python -m tests.class_archive >$@.log 2>&1 || { cat $@.log >&2; exit 1; }
 	@test -e $@ || { cat $@.log >&2; echo "no $@: the tests take longer" >&2; }
+
+kernels: $(STAMP) ## compile the kernels, which the tests' processes would each do again
+	@echo "compiling kernels, by running tests that use nearly all of them"
+	@$(BIN)/python -m pytest --numprocesses 0 --quiet --no-header --no-summary $(KERNEL_TESTS)
 
 unit: $(STAMP) ## run the tests that need no Spark
 	@$(BIN)/python -m pytest -m "(unit or property or model or simulation) and not stress" $(PYTEST_ARGS)
