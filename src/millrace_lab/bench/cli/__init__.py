@@ -6,6 +6,8 @@ side failed; 2 for wrong options.
 
 from __future__ import annotations
 
-from millrace_lab.bench.cli.commands import bench
+# Each adds its commands to the group.
+from millrace_lab.bench.cli import programs, reading, reconfiguring, results, state
+from millrace_lab.bench.cli._group import bench
 
-__all__ = ["bench"]
+__all__ = ["bench", "programs", "reading", "reconfiguring", "results", "state"]
