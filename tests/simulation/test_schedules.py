@@ -1,4 +1,4 @@
-"""Many schedules, each from its own seed: a hundred in `make test`, three hundred in `make stress`.
+"""Many schedules, each from its own seed: fifty in `make test`, three hundred in `make stress`.
 
 A schedule that fails is named, and runs again by `python -m tests.simulation SEED`, which says what
 happens in it. More of them: MILLRACE_SCHEDULES=20000; others: MILLRACE_FIRST_SEED=100000.
@@ -24,7 +24,7 @@ from millrace.reconfigure.strategies import STRATEGIES
 
 SCHEDULES = int(os.environ.get("MILLRACE_SCHEDULES", "300"))
 FIRST_SEED = int(os.environ.get("MILLRACE_FIRST_SEED", "0"))
-FEW = 100
+FEW = 50
 BLOCK = 50
 
 

@@ -67,6 +67,7 @@ def compare(
     return expected
 
 
+@pytest.mark.stress
 def test_the_program_gives_what_the_oracle_gives(session: SparkSession, tmp_path: Path) -> None:
     traffic = Traffic(
         begin=600, end=1_080, miles=5, per_hour=20_000, capacity=60, accidents_per_hour=120, seed=5

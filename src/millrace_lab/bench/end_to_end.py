@@ -21,25 +21,22 @@ engine and consumer share the machine, so at high rates on few cores the figures
 
 from __future__ import annotations
 
-import time
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from millrace_lab.bench._benchmark import Benchmark
-from millrace_lab.bench._contract import BenchmarkError, Result
-from millrace_lab.bench._events import Answered, Sent, answered
+from millrace_lab.bench._contract import BenchmarkError
+from millrace_lab.bench._events import Answered, Sent
+from millrace_lab.bench._kafka import KafkaBenchmark, why_not
 from millrace_lab.bench._side_process import SideProcess
 from millrace_lab.bench._sides.kafka_load import key_of
 from millrace_lab.bench._sizes import size_name
-from millrace_lab.servers import ServerFailedError, ServerMissingError, kafka
+
+__all__ = ["NAME", "SIDES", "EndToEnd", "Options", "run", "why_not"]
 
 NAME = "end-to-end"
 EXACTLY_ONCE = "millrace"
 SIDES = (EXACTLY_ONCE, "millrace-at-least-once", "spark", "spark-real-time")
-PARTITIONS = 2
-PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
@@ -63,98 +60,45 @@ class Options:
         )
 
 
-class EndToEnd(Benchmark[Options]):
+class EndToEnd(KafkaBenchmark[Options]):
     """One run of the benchmark."""
 
     name = NAME
 
-    def run(self) -> Result:
-        options, result = self._options, self._result
-        result.figure("keys", options.keys)
-        folder = self._workdir / "broker"
-        folder.mkdir()
-        try:
-            with ExitStack() as stack:
-                self._steps.step("starting Kafka")
-                self._connector = str(kafka.connector())
-                self._servers = stack.enter_context(kafka.kafka(folder))
-                open_side = stack.enter_context
-                self._sender = open_side(SideProcess("kafka-producer", self._workdir))
-                self._receiver = open_side(SideProcess("kafka-consumer", self._workdir))
-                for side in options.sides:
-                    self._measure_side(side)
-        except ServerMissingError as error:
-            raise BenchmarkError(f"there is no Kafka: {error}") from error
-        except ServerFailedError as error:
-            raise BenchmarkError(str(error)) from error
-        self._ratios()
-        return result
+    def _measure_sides(self) -> None:
+        self._result.figure("keys", self._options.keys)
+        for side in self._options.sides:
+            with self._side(side) as process:
+                self._measure_side(side, process)
 
-    def _measure_side(self, side: str) -> None:
-        with SideProcess(f"kafka-{side}", self._workdir, memory="2g") as process:
-            self._steps.step(f"{side}: starting")
-            self._result.versions |= process.call("open", connector=self._connector)
-            for rate in self._options.rates:
-                try:
-                    self._measure(side, process, rate)
-                except BenchmarkError as error:
-                    if side != "spark-real-time":
-                        raise
-                    reason = str(error).splitlines()[0]
-                    self._steps.say(f"  {side} cannot do it, and is left out: {reason}")
-                    return
+    def _measure_side(self, side: str, process: SideProcess) -> None:
+        for rate in self._options.rates:
+            try:
+                self._measure(side, process, rate)
+            except BenchmarkError as error:
+                if side != "spark-real-time":
+                    raise
+                reason = str(error).splitlines()[0]
+                self._steps.say(f"  {side} cannot do it, and is left out: {reason}")
+                return
 
     def _measure(self, side: str, process: SideProcess, rate: int) -> None:
-        options, servers = self._options, self._servers
+        options = self._options
         label = f"{side}.{size_name(rate)}"
-        source, target = f"in-{side}-{rate}", f"out-{side}-{rate}"
-        for topic in (source, target):
-            kafka.create_topic(servers, topic, PARTITIONS)
         self._steps.step(f"{side}: {size_name(rate)} events/s")
-        self._receiver.call("begin", servers=servers, topic=target, partitions=PARTITIONS)
-        process.call("start", servers=servers, source=source, target=target)
-        stamps = self._workdir / "stamps.npy"
-        number = self._sender.call(
-            "send",
-            servers=servers,
-            topic=source,
-            rate=rate,
-            seconds=options.seconds,
-            keys=options.keys,
-            path=str(stamps),
-        )
-        kept_up = self._await(process, number)
-        process.call("stop")
-        records = self._workdir / "records.npy"
-        self._receiver.call("end", path=str(records))
-        sent = Sent(key_of(np.arange(number), options.keys), np.load(stamps))
-        found = answered(sent, np.load(records))
-        for topic in (source, target):
-            kafka.delete_topic(servers, topic)
-        self._compare(side, label, found, complete=kept_up)
+        with self._started(process, f"{side}-{rate}") as topic:
+            stamps = self._send(
+                "send", topic, rate=rate, seconds=options.seconds, keys=options.keys
+            )
+            sent = Sent(key_of(np.arange(len(stamps)), options.keys), stamps)
+            kept_up = self._await(process, len(stamps))
+            found = self._answers(process, sent)
+        self._compare(label, found, complete=kept_up, once=side == EXACTLY_ONCE)
         self._result.figure(f"kept_up.{label}", kept_up)
         if kept_up:
             self._add(label, sent, found)
         else:
             self._steps.say(f"  {label}: it does not keep up")
-
-    def _await(self, process: SideProcess, number: int) -> bool:
-        """Wait for answers to all events; whether they came."""
-        until = time.monotonic() + PATIENCE
-        while self._receiver.call("covered") < number:
-            process.call("check")
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.25)
-        return True
-
-    def _compare(self, side: str, label: str, found: Answered, *, complete: bool) -> None:
-        compare = self._result.compare
-        compare(f"{label}: {found.wrong} records are not what the events make", not found.wrong)
-        if complete:
-            compare(f"{label}: not all events are in the output", found.is_complete)
-        if side == EXACTLY_ONCE:
-            compare(f"{label}: {found.repeated} records came twice", not found.repeated)
 
     def _add(self, label: str, sent: Sent, found: Answered) -> None:
         began = sent.stamps[0] + self._options.warm * 1e6
@@ -174,7 +118,7 @@ class EndToEnd(Benchmark[Options]):
         figure(f"rows_per_s.{label}", len(sent.stamps) / (ended - sent.stamps[0] / 1e6))
         self._steps.say(f"  {label}: p50 {self._result.figures[f'latency_ms.{label}.p50']:.0f} ms")
 
-    def _ratios(self) -> None:
+    def _conclude(self) -> None:
         """How much longer the others' events take than those of the exactly-once sink."""
         figures = self._result.figures
         for rate in self._options.rates:
@@ -185,15 +129,6 @@ class EndToEnd(Benchmark[Options]):
                     if side != EXACTLY_ONCE and ours is not None and theirs is not None:
                         name = f"end_to_end.{side}.{size_name(rate)}.{part}"
                         self._result.ratio(name, theirs / ours)
-
-
-def why_not(options: Options) -> str | None:
-    """Why there is nothing to measure; None if there is."""
-    try:
-        kafka.connector()
-    except ServerMissingError as error:
-        return f"left out: there is no Kafka, {error}"
-    return None
 
 
 run = EndToEnd.measure

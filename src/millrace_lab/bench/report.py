@@ -42,6 +42,7 @@ ORDER = (
     "serve",
     "latency",
     "end-to-end",
+    "realtime",
 )
 FIELDS = ("name", "equal", "figures", "ratios", "bars", "machine", "versions", "date")
 BEGIN = "<!-- benchmark-results: begin -->"
@@ -193,6 +194,15 @@ ABOUT = {
         "machine. A ratio above 1 says that the other's events take longer than those of the "
         "exactly-once sink."
     ),
+    "realtime": (
+        "A count per key from a topic of Kafka to a topic, with Spark's real-time trigger: epochs "
+        "of 10 seconds, events at the boundary of two of them included; `within` is one long "
+        "epoch. State has all keys before the first event. Latency runs from the event's "
+        "hand-over to the producer's client to the moment when a reader of committed records has "
+        "a record that includes it, for every event; all sides write at least once. `sustained` "
+        "is a burst of events, Millrace's rows per second over Spark's. Broker, producer, "
+        "consumer and engine share the machine."
+    ),
     "serve": (
         "`millrace serve` on one core, and a client on another that looks up keys at random: one "
         "request at a time, several at a time, batches over Arrow Flight, and during commits. "
@@ -284,6 +294,10 @@ GRIDS: dict[str, dict[str, str]] = {
     "end-to-end": {
         "latency, ms, by events/s": r"latency_ms\.(?P<row>[a-z-]+)\.(?P<column>\w+\.\w+)$",
         "events/s taken": r"rows_per_s\.(?P<row>[a-z-]+)\.(?P<column>\w+)$",
+    },
+    "realtime": {
+        "latency, ms": r"latency_ms\.(?P<row>[a-z-]+\.\w+\.\w+\.\w+)\.(?P<column>\w+)$",
+        "rows/s of a burst": r"(?P<column>rows_per_s)\.(?P<row>[a-z-]+)$",
     },
     "limits": {
         "byte budget": r"budget\.(?P<column>\w+_\w+)\.(?P<row>few_keys|small_budget|large_budget)$",

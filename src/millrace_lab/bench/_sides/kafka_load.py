@@ -1,4 +1,5 @@
-"""The two ends of `bench end-to-end`, each in a process of its own: who produces, who consumes.
+"""The two ends of `bench end-to-end` and `realtime`, in processes of their own: who produces, who
+consumes.
 
 Event `i` has the key `key_of(i)`, and as its value the time at which it was handed to Kafka's
 client, in microseconds. One client sends all events, so those of a key are in order. The consumer
@@ -41,6 +42,27 @@ class Sender:
         self, servers: str, topic: str, rate: int, seconds: float, keys: int, path: str
     ) -> int:
         """Send events at a rate for some seconds, however many are waiting; writes their times."""
+        number = int(rate * seconds)
+        chosen = key_of(np.arange(number), keys)
+        return self._send(servers, topic, chosen, keys, float(rate), path)
+
+    def do_load(self, servers: str, topic: str, keys: int, path: str) -> int:
+        """Send one event of each key, as fast as the client takes them; writes their times."""
+        return self._send(servers, topic, np.arange(keys), keys, None, path)
+
+    def do_burst(self, servers: str, topic: str, number: int, keys: int, path: str) -> int:
+        """Send events as fast as the client takes them; writes their times."""
+        return self._send(servers, topic, key_of(np.arange(number), keys), keys, None, path)
+
+    def _send(
+        self,
+        servers: str,
+        topic: str,
+        chosen: Int64Array,
+        keys: int,
+        rate: float | None,
+        path: str,
+    ) -> int:
         producer = Producer(
             {
                 "bootstrap.servers": servers,
@@ -48,19 +70,21 @@ class Sender:
                 "queue.buffering.max.messages": 2_000_000,
             }
         )
-        number = int(rate * seconds)
         names = [str(key).encode() for key in range(keys)]
-        chosen = key_of(np.arange(number), keys).tolist()
+        listed, number = chosen.tolist(), len(chosen)
         stamps: Int64Array = np.zeros(number, np.int64)
         sent, started = 0, time.perf_counter()
         while sent < number:
-            due = min(number, int((time.perf_counter() - started) * rate) + 1)
+            if rate is None:
+                due = min(number, sent + TAKEN)
+            else:
+                due = min(number, int((time.perf_counter() - started) * rate) + 1)
             for event in range(sent, due):
                 stamp = time.time_ns() // 1000
                 stamps[event] = stamp
-                producer.produce(topic, str(stamp).encode(), names[chosen[event]])
+                producer.produce(topic, str(stamp).encode(), names[listed[event]])
             sent = max(sent, due)
-            producer.poll(SLICE)
+            producer.poll(0 if rate is None else SLICE)
         left = producer.flush(120)
         if left:
             raise RuntimeError(f"Kafka has not taken {left} of {number} events within two minutes")

@@ -1,7 +1,8 @@
-"""The sides of `bench end-to-end`: a count and the latest time per key, from a topic to a topic.
+"""Sides between topics: a count and the latest time per key, in `bench end-to-end` and `realtime`.
 
 Every output record has the key, and as its value the count and the greatest time so far. Epochs and
 batches run back to back. Spark's connector has no transactions, so its sides are at least once.
+In real time, Millrace also does the same with one window of all time, and with a processor.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 import millrace as mr
-from millrace.spark.kafka import add_connector
+from millrace.spark.kafka import jars
 from millrace_lab.bench._sides.engine import common_settings
 from millrace_lab.bench._sides.rocksdb import STATE_SETTINGS
 
@@ -27,11 +28,18 @@ REAL_TIME = {
 """An aggregation is not on the list of what real-time mode allows, but runs."""
 REAL_TIME_BATCH = "10 seconds"
 
+AGGREGATE, WINDOW, PROCESSOR = PROGRAMS = ("aggregate", "window", "processor")
+OUTPUT = "k string, n long, v long"
+ALL_TIME = "36500 days"
+"""One window, which begins in 1970."""
+
 
 class KafkaSide(abc.ABC):
     """One engine between two topics."""
 
     cores = 2
+    program = AGGREGATE
+    epoch = REAL_TIME_BATCH
 
     def __init__(self, workdir: Path, memory: str) -> None:
         self.workdir = workdir
@@ -40,9 +48,10 @@ class KafkaSide(abc.ABC):
     def do_open(self, connector: str) -> dict[str, str]:
         """Start Spark with the jars of a folder; its version."""
         settings = common_settings(self.workdir, self._memory)
+        # Real time finds them on the class path only, and so they are there from the start.
+        settings["spark.jars"] = ",".join(jars(connector))
         self.spark = self.session(f"local[{self.cores}]", settings)
         self.spark.sparkContext.setLogLevel("ERROR")
-        add_connector(self.spark, connector)
         return {"pyspark": self.spark.version}
 
     @abc.abstractmethod
@@ -53,14 +62,27 @@ class KafkaSide(abc.ABC):
     def start(self, source: DataFrame, to: dict[str, str], folder: str) -> Any:
         """Start the query; `to` has the servers and the topic."""
 
-    def do_start(self, servers: str, source: str, target: str) -> None:
+    def do_start(
+        self,
+        servers: str,
+        source: str,
+        target: str,
+        program: str = AGGREGATE,
+        epoch: str = REAL_TIME_BATCH,
+    ) -> None:
+        """`epoch` is how long a batch in real time is."""
+        self.program, self.epoch = program, epoch
         rows = (
             self.spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", servers)
             .option("subscribe", source)
             .option("startingOffsets", "earliest")
             .load()
-            .selectExpr("CAST(key AS STRING) AS k", "CAST(CAST(value AS STRING) AS LONG) AS v")
+            .selectExpr(
+                "CAST(key AS STRING) AS k",
+                "CAST(CAST(value AS STRING) AS LONG) AS v",
+                "timestamp AS at",
+            )
         )
         to = {"servers": servers, "topic": target}
         self._query = self.start(rows, to, str(self.workdir / target))
@@ -101,11 +123,50 @@ class MillraceToKafka(KafkaSide):
         return writer.start(folder, parallelism=self.cores)
 
 
+class MillraceRealTime(MillraceToKafka):
+    """`kafka-millrace-real-time`: two tasks of the source, two shards."""
+
+    cores = 6
+
+    def start(self, source: DataFrame, to: dict[str, str], folder: str) -> mr.Query:
+        if self.program == WINDOW:
+            rows = mr.stream(source, event_time="at", watermark="1 day").key_by("k")
+            windows = rows.window(ALL_TIME)
+            out = windows.aggregate(n=mr.count(), v=mr.max("v"), emit="update", name="last")
+        elif self.program == PROCESSOR:
+            out = mr.stream(source).key_by("k").process(Last(), OUTPUT, name="last")
+        else:
+            rows = mr.stream(source).key_by("k")
+            out = rows.aggregate(n=mr.count(), v=mr.max("v"), name="last")
+        value = F.concat_ws(",", "n", "v")
+        writer = out.to("kafka", **to, key="k", value=value, exactly_once=False)
+        return writer.start(folder, parallelism=2, trigger=f"real time {self.epoch}")
+
+    def do_stop(self) -> None:
+        # The epoch may be longer than anyone wants to wait for.
+        self._query.stop(timeout=1.0)
+
+
+class Last(mr.Processor):
+    """A count and the latest time per key, in Python."""
+
+    n = mr.Value("long", default=0)
+    v = mr.Value("long", default=0)
+
+    def process(self, key: Any, rows: Any, ctx: Any) -> Any:
+        n, v = self.n.get(), self.v.get()
+        for row in rows:
+            n, v = n + 1, max(v, row.v)
+        self.n.set(n)
+        self.v.set(v)
+        yield key.k, n, v
+
+
 class SparkToKafka(KafkaSide):
     """`kafka-spark`: micro-batches, with state in RocksDB."""
 
     settings: dict[str, str] = STATE_SETTINGS
-    trigger: dict[str, Any] = {}  # noqa: RUF012
+    is_real_time = False
 
     def session(self, master: str, settings: dict[str, str]) -> SparkSession:
         builder: Any = SparkSession.builder.appName("spark").master(master)
@@ -115,8 +176,8 @@ class SparkToKafka(KafkaSide):
         return spark
 
     def start(self, source: DataFrame, to: dict[str, str], folder: str) -> StreamingQuery:
-        counted = source.groupBy("k").agg(F.count("*").alias("n"), F.max("v").alias("v"))
-        writer = (
+        counted = source.drop("at").groupBy("k").agg(F.count("*").alias("n"), F.max("v").alias("v"))
+        writer: Any = (
             counted.select(F.col("k").alias("key"), F.concat_ws(",", "n", "v").alias("value"))
             .writeStream.format("kafka")
             .option("kafka.bootstrap.servers", to["servers"])
@@ -124,7 +185,10 @@ class SparkToKafka(KafkaSide):
             .option("checkpointLocation", folder)
             .outputMode("update")
         )
-        return (writer.trigger(**self.trigger) if self.trigger else writer).start()
+        if self.is_real_time:
+            writer = writer.trigger(realTime=self.epoch)
+        query: StreamingQuery = writer.start()
+        return query
 
 
 class RealTimeToKafka(SparkToKafka):
@@ -132,7 +196,7 @@ class RealTimeToKafka(SparkToKafka):
 
     cores = 6
     settings = {**STATE_SETTINGS, **REAL_TIME}  # noqa: RUF012
-    trigger = {"realTime": REAL_TIME_BATCH}  # noqa: RUF012
+    is_real_time = True
 
 
 def make_side(kind: str, workdir: Path, memory: str) -> KafkaSide:
@@ -141,4 +205,6 @@ def make_side(kind: str, workdir: Path, memory: str) -> KafkaSide:
         return SparkToKafka(workdir, memory)
     if kind == "kafka-spark-real-time":
         return RealTimeToKafka(workdir, memory)
+    if kind == "kafka-millrace-real-time":
+        return MillraceRealTime(workdir, memory, exactly_once=False)
     return MillraceToKafka(workdir, memory, exactly_once=kind == "kafka-millrace")

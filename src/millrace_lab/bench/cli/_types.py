@@ -88,6 +88,17 @@ class KafkaSides(Names):
         return SIDES
 
 
+class RealTimeSides(Names):
+    """Names such as millrace,spark."""
+
+    name = "sides"
+
+    def known(self) -> Iterable[str]:
+        from millrace_lab.bench.realtime import SIDES
+
+        return SIDES
+
+
 class Backends(Names):
     """Names such as millrace,rocksdb."""
 

@@ -8,7 +8,7 @@ import click
 
 from millrace_lab.bench.cli._group import bench, some_minutes
 from millrace_lab.bench.cli._running import benchmark
-from millrace_lab.bench.cli._types import KafkaSides, Size, Sizes
+from millrace_lab.bench.cli._types import KafkaSides, RealTimeSides, Size, Sizes
 
 
 @benchmark(bench, "serve")
@@ -76,3 +76,53 @@ def end_to_end_command(rates: tuple[int, ...], keys: int, sides: tuple[str, ...]
     from millrace_lab.bench import end_to_end
 
     return end_to_end.Options(rates=rates, keys=keys, sides=sides or end_to_end.SIDES)
+
+
+@benchmark(bench, "realtime", some_minutes)
+@click.option(
+    "--rates",
+    type=Sizes(),
+    default="200,2k,20k,100k",
+    show_default=True,
+    help="Events per second.",
+)
+@click.option(
+    "--keys",
+    type=Sizes(),
+    default="100k,1m",
+    show_default=True,
+    help="Sizes of state: the first for everything, the others at 2k events/s.",
+)
+@click.option(
+    "--sides",
+    type=RealTimeSides(),
+    default=None,
+    help="Which ones: millrace-real-time, spark-real-time, millrace-at-least-once, spark.  "
+    "[default: all]",
+)
+@click.option(
+    "--seconds",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="How long events come.",
+)
+def realtime_command(
+    rates: tuple[int, ...], keys: tuple[int, ...], sides: tuple[str, ...] | None, seconds: float
+) -> Any:
+    """Kafka to Kafka in real time: latency within epochs and across them, and a burst.
+
+    Millrace and Spark with the real-time trigger, beside Millrace's epochs and Spark's
+    micro-batches. `make servers` installs the broker.
+
+    \b
+    Examples:
+      millrace bench realtime --quick
+      millrace bench realtime --json realtime.json
+      millrace bench realtime --rates 2k --keys 100k --sides millrace-real-time,spark-real-time
+    """
+    from millrace_lab.bench import realtime
+
+    return realtime.Options(
+        rates=rates, keys=keys, sides=sides or realtime.SIDES, seconds=max(seconds, 11.0)
+    )

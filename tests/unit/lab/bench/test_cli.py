@@ -30,6 +30,7 @@ from millrace_lab.bench import (
     placement,
     python,
     query,
+    realtime,
     recovery,
     rescale,
     serve,
@@ -57,6 +58,7 @@ COMMANDS = {
     "endurance": endurance,
     "latency": latency,
     "end-to-end": end_to_end,
+    "realtime": realtime,
     "peers": peers,
     "operators": operators,
     "patterns": patterns,
@@ -209,7 +211,7 @@ def test_all_runs_all_and_ends_with_the_worst(
         result = Result(name)
         result.compare("different", name != "growth")
         given(monkeypatch, name, result)
-    for each in (peers, end_to_end):
+    for each in (peers, end_to_end, realtime):
         monkeypatch.setattr(each, "why_not", lambda options: None)
     ended = run("all", "--quick", "--out", str(tmp_path))
     assert ended.exit_code == 1
@@ -245,7 +247,8 @@ def test_all_leaves_out_what_is_not_installed(
     assert ended.exit_code == 0, ended.output
     assert "peers: left out: there are no environments in .peers" in ended.output
     assert "end-to-end: left out: there is no Kafka" in ended.output
-    left = sorted({*COMMANDS} - {"peers", "end-to-end"})
+    assert "realtime: left out: there is no Kafka" in ended.output
+    left = sorted({*COMMANDS} - {"peers", "end-to-end", "realtime"})
     assert sorted(path.stem for path in tmp_path.glob("*.json")) == left
 
 
