@@ -128,6 +128,9 @@ def test_tidying_that_is_interrupted_opens_nothing(requests: Requests, store: St
     [
         {"seconds": "x"},
         {"seconds": True},
+        {"seconds": None},
+        {"bytes": None},
+        {"shards": None},
         {"bytes": -1},
         {"first_epoch": "1"},
         {"shards": {"op": [1]}},
