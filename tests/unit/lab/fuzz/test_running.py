@@ -28,8 +28,8 @@ def test_nothing_is_found(target: str, cases: int, corpus: Corpus, tmp_path: Pat
 
 # A list whose elements have no position; a struct's column with a negative length; a state that a
 # sealed manifest calls by another name; a list of which a sealed manifest leaves out a segment, and
-# one of which it has a segment twice; a list without its key's other states; an answer with null for
-# the seconds that a move took.
+# one of which it has a segment twice; a list without its key's other states; an answer with null
+# for the seconds that a move took.
 @pytest.mark.parametrize(
     ("target", "seed", "case"),
     [
