@@ -36,7 +36,7 @@ class KafkaBenchmark(Benchmark[OptionsT]):
             with ExitStack() as stack:
                 self._steps.step("starting Kafka")
                 self._connector = str(kafka.connector())
-                self._servers = stack.enter_context(kafka.kafka(folder))
+                self._servers = stack.enter_context(kafka.kafka(folder, kafka.LONG_LIFE))
                 open_side = stack.enter_context
                 self._sender = open_side(SideProcess("kafka-producer", self._workdir))
                 self._receiver = open_side(SideProcess("kafka-consumer", self._workdir))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,10 @@ from millrace_lab.servers.running import ServerFailedError, running
 _admin: Any = confluent_kafka.admin
 """Its parts are not among what the package declares."""
 
-JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+SHORT_LIFE = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""A broker that is there for a test."""
+LONG_LIFE = ("-Xmx512m", "-XX:+UseSerialGC")
+"""One that is measured."""
 
 
 def connector() -> Path:
@@ -51,14 +54,14 @@ def _settings(folder: Path, port: int, controller: int) -> str:
 
 
 @contextmanager
-def kafka(folder: Path) -> Iterator[str]:
+def kafka(folder: Path, jvm: Sequence[str] = SHORT_LIFE) -> Iterator[str]:
     """The address of a broker that runs meanwhile."""
     jars = installed("kafka/complete").parent / "broker"
     port, controller = free_port(), free_port()
     settings = folder / "server.properties"
     settings.write_text(_settings(folder, port, controller))
     java = os.path.join(os.environ.get("JAVA_HOME", "/usr"), "bin", "java")
-    base = [java, *JVM, "-cp", f"{jars}/*"]
+    base = [java, *jvm, "-cp", f"{jars}/*"]
     # The tests' options are for Spark.
     environment = {"JAVA_TOOL_OPTIONS": ""}
     cluster = str(uuid.uuid4())

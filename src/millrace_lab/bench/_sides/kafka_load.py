@@ -118,7 +118,8 @@ class Receiver:
                 "group.id": uuid.uuid4().hex,
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
-                "fetch.wait.max.ms": 5,
+                # The broker answers as soon as it has a record.
+                "fetch.wait.max.ms": 500,
             }
         )
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
@@ -128,14 +129,16 @@ class Receiver:
     def _consume(self, consumer: Consumer) -> None:
         try:
             while not self._stopped.is_set():
-                records = consumer.consume(TAKEN, 0.005)
+                first = consumer.poll(0.1)
+                if first is None:
+                    continue
+                records = [first, *consumer.consume(TAKEN, 0)]
                 at = time.time_ns() // 1000
                 for record in records:
                     if record.error() is not None:
                         raise KafkaException(record.error())
-                if records:
-                    keys = [record.key() or b"" for record in records]
-                    self._taken.append((at, keys, [record.value() or b"" for record in records]))
+                keys = [record.key() or b"" for record in records]
+                self._taken.append((at, keys, [record.value() or b"" for record in records]))
         except BaseException as error:
             self._failed = error
         finally:
