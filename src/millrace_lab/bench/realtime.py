@@ -1,9 +1,9 @@
 """Real time: how long an event takes from a topic of Kafka through state to a topic.
 
 A count and the latest time per key, with a fixed rate of events, whether a side keeps up or not.
-Before they come, one event of each key has made the state as large as it is to be. Epochs and
-batches in real time are 10 seconds long, and the latencies are of all events, those at the boundary
-of two epochs included; `within` is the same in one epoch that is longer than the run.
+Before they come, one event per key has filled the state. Epochs and batches in real time are 10
+seconds long, and the latencies are of all events, those at the boundary of two epochs included;
+`within` is the same in one epoch that is longer than the run.
 
 - `latency_ms.SIDE.PROGRAM.KEYS.RATE.*`: of each event, from when it was handed to the producer's
   client to when a reader of committed records has the first record of its key that includes it.
@@ -112,9 +112,8 @@ class RealTime(KafkaBenchmark[Options]):
     def _measure(self, side: str, process: SideProcess, case: Case) -> None:
         label = f"{side}.{case.label}"
         self._steps.step(label)
-        settings = {} if case.program == WITHIN else {"program": case.program}
-        if case.program == WITHIN:
-            settings["epoch"] = LONG_EPOCH
+        is_within = case.program == WITHIN
+        settings = {"epoch": LONG_EPOCH} if is_within else {"program": case.program}
         with self._started(process, label.replace(".", "-"), **settings) as topic:
             loaded = self._send("load", topic, keys=case.keys)
             if not self._await(process, len(loaded), LOAD_PATIENCE):

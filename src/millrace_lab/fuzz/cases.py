@@ -38,24 +38,18 @@ def _manifest(rng: random.Random, root: Path) -> str:
     # A state by another name is another state, which may be empty. A row is put together from
     # several tables: if one has other segments, the row is a mix of two epochs.
     after = manifests.bodies[epoch]
-    is_same = _spec_names(before) == _spec_names(after) and _segments(before) == _segments(after)
+    is_same = all(_all(field, before) == _all(field, after) for field in ("name", "segments"))
     return SEALED if is_same else OTHER_ROWS
 
 
-def _spec_names(body: Any) -> list[Any]:
-    """Of the states, keys and other columns that the specs in a manifest have."""
+def _all(field: str, body: Any) -> list[Any]:
+    """What a field has, wherever it is in a manifest."""
     if isinstance(body, dict):
-        own = [body["name"]] if "name" in body else []
-        return own + [name for value in body.values() for name in _spec_names(value)]
-    return [name for value in body for name in _spec_names(value)] if isinstance(body, list) else []
-
-
-def _segments(body: Any) -> list[Any]:
-    """All that a manifest says of segments."""
-    if isinstance(body, dict):
-        own = [body["segments"]] if "segments" in body else []
-        return own + [found for value in body.values() for found in _segments(value)]
-    return [found for value in body for found in _segments(value)] if isinstance(body, list) else []
+        own = [body[field]] if field in body else []
+        return own + [found for value in body.values() for found in _all(field, value)]
+    return (
+        [found for value in body for found in _all(field, value)] if isinstance(body, list) else []
+    )
 
 
 def _segment(rng: random.Random, root: Path) -> str:

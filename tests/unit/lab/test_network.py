@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import subprocess
 import sys
@@ -94,7 +95,8 @@ def is_ours(address: str) -> bool:
     """Whether this machine has an address."""
     try:
         socket.create_server((address, 0)).close()
-    except OSError:
+    except OSError as error:
+        assert error.errno == errno.EADDRNOTAVAIL
         return False
     return True
 

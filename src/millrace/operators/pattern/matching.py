@@ -14,7 +14,7 @@ same state have the same future: the less preferred one is dropped, so a start h
 than the pattern has states.
 
 Tables grow in `match_rows` alone, before a row is looked at, to what the row can need at most. What
-it calls fills them in. One kernel that does both takes three times as long to compile.
+it calls fills them in. One kernel that does both takes twice as long to compile.
 """
 
 from __future__ import annotations
