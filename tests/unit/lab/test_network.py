@@ -96,7 +96,8 @@ def is_ours(address: str) -> bool:
     try:
         socket.create_server((address, 0)).close()
     except OSError as error:
-        assert error.errno == errno.EADDRNOTAVAIL
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
         return False
     return True
 
