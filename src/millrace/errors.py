@@ -103,7 +103,7 @@ class UnsupportedVersionError(InstallationError):
 
 
 class MissingPackageError(InstallationError):
-    """A sink or a mirror needs a package that is not installed."""
+    """Something needs a package that is not installed."""
 
 
 class SessionError(InstallationError):

@@ -32,7 +32,6 @@ from millrace.fields import Fields
 from millrace.mirrors.contract import Mark, Step, check_mark, pieces
 from millrace.mirrors.encoding import keys_of, values_of
 
-SCHEME = "rocksdb"
 MARK = b"millrace.mirror"
 ROWS = "rows."
 """How the column families begin that have rows."""

@@ -31,9 +31,6 @@ from millrace.testing.epochs import NAME, START, Emitted, OperatorHarness
 
 DEGREES, COMPONENTS, BIPARTITE, TRIANGLES = "degrees", "components", "bipartite", "triangles"
 
-Edge = Sequence[Any]
-"""The two ends of an edge; and, if it has a third value, whether the edge is removed."""
-
 
 class GraphHarness(OperatorHarness[GraphOperator]):
     """`mr.graphs.degrees`, `components`, `bipartite` or `triangles` over edges you give.

@@ -18,7 +18,13 @@ import pyarrow.compute as pc
 
 from millrace import types
 from millrace.arrays import Int64Array, UInt64Array
-from millrace.errors import MillraceError, ProcessorError, StateAccessError, StateTypeError
+from millrace.errors import (
+    MillraceError,
+    MissingPackageError,
+    ProcessorError,
+    StateAccessError,
+    StateTypeError,
+)
 from millrace.ids import OperatorName
 from millrace.log.segment import DELETED, HI, LO
 from millrace.operators.arrays import replaced
@@ -84,12 +90,19 @@ class Batch:
         return array
 
     def to_pandas(self) -> Any:
+        """The rows as a pandas DataFrame."""
         return self.table.to_pandas()
 
     def to_polars(self) -> Any:
         """The rows as a polars DataFrame; needs polars to be installed."""
-        polars: Any = importlib.import_module("polars")
-
+        try:
+            polars: Any = importlib.import_module("polars")
+        except ModuleNotFoundError as error:
+            raise MissingPackageError(
+                "batch.to_polars() needs the package polars, which is not installed where this "
+                "shard runs: pip install polars, on the executors too. batch.table has the same "
+                "rows in Arrow."
+            ) from error
         return polars.from_arrow(self.table)
 
     def __len__(self) -> int:

@@ -143,7 +143,8 @@ class Observation:
         span = max(self.interval, self.seconds)
         for operator in self.operators:
             for shard in operator.shards:
-                found[shard.executor] = found.get(shard.executor, 0.0) + shard.cpu
+                if shard.executor:
+                    found[shard.executor] = found.get(shard.executor, 0.0) + shard.cpu
         return {name: cpu / span for name, cpu in sorted(found.items())} if span > 0 else {}
 
     def to_json(self) -> dict[str, Any]:

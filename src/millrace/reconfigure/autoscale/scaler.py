@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from millrace.errors import MillraceError
@@ -27,6 +28,8 @@ KEPT = 200
 """Decisions that are remembered."""
 CHUNK = 60
 """Epochs that are written to the location at once."""
+BUSIEST = 8
+"""Executors whose processor time is shown."""
 RETRY_SECONDS = 300.0
 """After executors could not be had, they are asked for again this much later."""
 
@@ -75,6 +78,9 @@ def explained(scaling: Scaling) -> list[str]:
                 f"  {load.name}: {load.parallelism} shards, {load.rows:,} rows{rates}, "
                 f"the heaviest has {load.skew:.2f} times the mean"
             )
+        busy = seen.executor_cpu()
+        if busy:
+            lines.append(f"  processors kept busy: {_busiest(busy)}")
     if scaling.now is not None:
         lines.append(f"now: {scaling.now.action}, {scaling.now.reason}")
         lines += [f"  advice: {line}" for line in scaling.now.advice]
@@ -87,6 +93,14 @@ def _behind(seen: Observation) -> str:
     if seen.full:
         return "more rows wait, nobody knows how many"
     return "backlog unknown" if seen.backlog is None else f"{seen.backlog:,} rows behind"
+
+
+def _busiest(busy: Mapping[str, float]) -> str:
+    """The executors whose shards have used most processor time."""
+    names = sorted(busy, key=lambda name: (-busy[name], name))
+    shown = [f"{busy[name]:.2f} on {name}" for name in names[:BUSIEST]]
+    rest = [f"{len(names) - BUSIEST} more with less"] if len(names) > BUSIEST else []
+    return ", ".join(shown + rest)
 
 
 class Autoscaler:

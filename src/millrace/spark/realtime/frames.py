@@ -87,13 +87,3 @@ def write(stream: BinaryIO, kind: int, data: bytes | memoryview = b"") -> None:
         raise ValueError(f"a frame of {len(data)} bytes is too long")
     stream.write(_HEADER.pack(kind, len(data)))
     stream.write(data)
-
-
-def write_opening(stream: BinaryIO, opening: Opening) -> None:
-    """What `ShardSession.java` writes first."""
-    parts = (str(opening.shard), opening.executor, opening.moment)
-    encoded = [*(part.encode() for part in parts), opening.schema, opening.task]
-    stream.write(_HEADER.pack(OPEN, len(encoded)))
-    for part in encoded:
-        stream.write(_LENGTH.pack(len(part)))
-        stream.write(part)

@@ -28,7 +28,7 @@ REAL_TIME = {
 """An aggregation is not on the list of what real-time mode allows, but runs."""
 REAL_TIME_BATCH = "10 seconds"
 
-AGGREGATE, WINDOW, PROCESSOR = PROGRAMS = ("aggregate", "window", "processor")
+AGGREGATE, WINDOW, PROCESSOR = "aggregate", "window", "processor"
 OUTPUT = "k string, n long, v long"
 ALL_TIME = "36500 days"
 """One window, which begins in 1970."""

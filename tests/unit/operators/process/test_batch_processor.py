@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,12 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.errors import ProcessorError, StateAccessError, StateTypeError
+from millrace.errors import (
+    MissingPackageError,
+    ProcessorError,
+    StateAccessError,
+    StateTypeError,
+)
 from millrace.state import merging
 from millrace.testing import Harness
 
@@ -246,3 +253,26 @@ def test_expired_values_are_counted() -> None:
     tested.advance_time(mr.seconds(5))
     tested.send([{"k": 1}, {"k": 2}])
     assert tested.counters["expired"] == 2
+
+
+BATCH = mr.Batch(
+    pa.table({"k": ["a", "a", "b"], "x": [1.0, 2.0, 3.0]}),
+    pa.table({"k": ["a", "b"]}),
+    np.asarray([0, 2, 3]),
+)
+
+
+def test_rows_are_a_data_frame_of_pandas() -> None:
+    frame = BATCH.to_pandas()
+    assert frame.groupby("k")["x"].sum().to_dict() == {"a": 3.0, "b": 3.0}
+
+
+def test_rows_become_a_data_frame_of_polars_from_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "polars", SimpleNamespace(from_arrow=pa.Table.to_pydict))
+    assert BATCH.to_polars() == {"k": ["a", "a", "b"], "x": [1.0, 2.0, 3.0]}
+
+
+def test_without_polars_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(MissingPackageError, match=r"pip install polars, on the executors too"):
+        BATCH.to_polars()

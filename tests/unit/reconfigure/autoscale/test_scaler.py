@@ -18,8 +18,15 @@ from millrace.log.manifest import seal
 from millrace.log.store import Store, open_store
 from millrace.reconfigure import cluster
 from millrace.reconfigure.autoscale.history import Decision
+from millrace.reconfigure.autoscale.observing import Observation, OperatorLoad, ShardLoad
 from millrace.reconfigure.autoscale.recording import Records, lines_of, read_lines, replay
-from millrace.reconfigure.autoscale.scaler import CHUNK, RETRY_SECONDS, Autoscaler
+from millrace.reconfigure.autoscale.scaler import (
+    BUSIEST,
+    CHUNK,
+    RETRY_SECONDS,
+    Autoscaler,
+    Scaling,
+)
 from millrace.reconfigure.autoscale.settings import Settings
 from millrace.reconfigure.autoscale.warm import spare_executors
 
@@ -67,6 +74,21 @@ def test_shards_follow_the_load(tmp_path: Path) -> None:
     text = str(scaled.scaler.state())
     assert "autoscaling by model: on, 1 to 8 shards" in text
     assert "op 1 to 5" in text
+
+
+def test_processor_time_is_shown_by_executor() -> None:
+    def epoch(executors: int, interval: float = 2.0) -> str:
+        shards = [ShardLoad(10, 1.0, f"e{i}", (i + 1) / 2) for i in range(executors)]
+        # Records of before executors were seen do not have them.
+        loads = OperatorLoad("a", (*shards, ShardLoad(1, 1.0))), OperatorLoad("b", tuple(shards))
+        seen = Observation(7, 0.0, 1.0, interval, 10, loads)
+        return str(Scaling(SETTINGS, True, seen, None, ()))
+
+    assert "processors kept busy: 1.00 on e1, 0.50 on e0" in epoch(2)
+    # An epoch that takes longer than rows were coming in.
+    assert "processors kept busy: 2.00 on e1, 1.00 on e0" in epoch(2, interval=0.5)
+    assert epoch(BUSIEST + 2).endswith("1.50 on e2, 2 more with less")
+    assert "processors" not in epoch(0)
 
 
 def test_switched_off_it_only_says_what_it_would_do(tmp_path: Path) -> None:

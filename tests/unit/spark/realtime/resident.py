@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -16,13 +17,22 @@ from millrace.ids import Shard
 from millrace.operators import Change
 from millrace.operators.input import Input
 from millrace.operators.operator import MAIN_OUTPUT
-from millrace.spark.realtime.frames import Opening
+from millrace.spark.realtime.frames import OPEN, Opening
 from millrace.spark.realtime.worker import ResidentShard, ResidentTask
 from millrace.spark.shard import encode_times
 from millrace.testing.epochs import OperatorHarness
 
 Cut = Callable[[int], Sequence[int]]
 """The rows of each frame, given how many there are."""
+
+
+def write_opening(stream: BinaryIO, opening: Opening) -> None:
+    """What `ShardSession.java` writes first."""
+    texts = (str(opening.shard), opening.executor, opening.moment)
+    parts = [*(text.encode() for text in texts), opening.schema, opening.task]
+    stream.write(struct.pack(">BI", OPEN, len(parts)))
+    for part in parts:
+        stream.write(struct.pack(">I", len(part)) + part)
 
 
 class ResidentShards(LocalShards):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from tests.unit.spark.realtime.resident import write_opening
 
 from millrace.spark.realtime import frames
 
@@ -13,7 +14,7 @@ OPENING = frames.Opening(3, "driver", '{"é": 1}', b"schema", bytes(range(256)))
 
 def written() -> bytes:
     stream = io.BytesIO()
-    frames.write_opening(stream, OPENING)
+    write_opening(stream, OPENING)
     frames.write(stream, frames.ROWS, b"rows")
     frames.write(stream, frames.END)
     return stream.getvalue()

@@ -14,7 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.spark.realtime.resident import Cut, ResidentShards, in_frames
+from tests.unit.spark.realtime.resident import (
+    Cut,
+    ResidentShards,
+    in_frames,
+    write_opening,
+)
 
 import millrace as mr
 from millrace import clock
@@ -195,7 +200,7 @@ def served(*sent: tuple[int, bytes], opening: frames.Opening | None) -> list[fra
     """What a process answers to some frames, until its input ends or it gives up."""
     given, answered = io.BytesIO(), io.BytesIO()
     if opening is not None:
-        frames.write_opening(given, opening)
+        write_opening(given, opening)
     for kind, data in sent:
         frames.write(given, kind, data)
     given.seek(0)
@@ -228,7 +233,7 @@ def test_a_process_serves_epoch_after_epoch() -> None:
     _, opening, rows = opened()
     given, answered = io.BytesIO(), io.BytesIO()
     for _ in range(2):
-        frames.write_opening(given, opening)
+        write_opening(given, opening)
         frames.write(given, frames.ROWS, rows)
         frames.write(given, frames.END)
     given.seek(0)
