@@ -13,11 +13,12 @@ from millrace._version import __version__
 if TYPE_CHECKING:
     from millrace import graphs, testing
     from millrace.api.autoscaling import autoscale
+    from millrace.api.keyed import KeyedStream
     from millrace.api.match_recognize import match_recognize
     from millrace.api.patterns import MatchedRows, matched, previous
     from millrace.api.query import Query
     from millrace.api.spark_processors import transform_with_state, transform_with_state_in_pandas
-    from millrace.api.stream import KeyedStream, Stream, stream
+    from millrace.api.stream import Stream, stream
     from millrace.api.timed import SessionStream, WindowedStream
     from millrace.api.unchanged.programs import enable, explain, write_stream
     from millrace.api.writer import StreamWriter
@@ -87,7 +88,8 @@ else:
         "api.patterns": "MatchedRows matched previous",
         "api.query": "Query",
         "api.spark_processors": "transform_with_state transform_with_state_in_pandas",
-        "api.stream": "KeyedStream Stream stream",
+        "api.keyed": "KeyedStream",
+        "api.stream": "Stream stream",
         "api.timed": "SessionStream WindowedStream",
         "api.unchanged.programs": "enable explain write_stream",
         "api.writer": "StreamWriter",

@@ -27,6 +27,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from tests.waiting import DEADLINE, until
 
 import millrace as mr
+from millrace.api.origin import origin
 from millrace.spark.steps import OperatorStep
 
 SCHEMA = (
@@ -574,7 +575,7 @@ def test_grouping_columns_are_found(lab: Lab) -> None:
     for columns in ((df["k"], F.col("`s.t`")), (df.k, "`s.t`")):
         stream = mr.transform_with_state(df.groupBy(*columns), Before(), output, "Append", "None")
         assert stream.schema.names == ["k", "what", "n"]
-        step = stream._point.step
+        step = origin(stream).point.step
         assert isinstance(step, OperatorStep)
         assert [key["name"] for key in step.operator.spec()["keys"]] == ["k", "s.t"]
     with pytest.raises(mr.MillraceError, match="which is not a column"):

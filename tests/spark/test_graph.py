@@ -26,7 +26,7 @@ def at(minutes: float) -> dt.datetime:
 
 def shard_runs(query: mr.Query) -> int:
     """How many times a shard ran in the last epoch, repeated ones included."""
-    return len(query._run._runner._plans.reports())
+    return len(query._run.runner._plans.reports())
 
 
 def rows_of(rng: random.Random, count: int) -> list[tuple[str, int]]:

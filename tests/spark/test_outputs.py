@@ -123,7 +123,7 @@ def finish(sinked: mr.StreamWriter, location: Path, parallelism: int = 2) -> mr.
 
 def shard_runs(query: mr.Query) -> int:
     """How many times a shard ran in the last epoch, repeated ones included."""
-    return len(query._run._runner._plans.reports())
+    return len(query._run.runner._plans.reports())
 
 
 @pytest.mark.stress
@@ -189,7 +189,7 @@ def test_a_side_output_alone(spark: SparkSession, tmp_path: Path) -> None:
             visits.side("round_ones").to("parquet", path=str(tmp_path / "round")),
             tmp_path / "location",
         )
-        assert query._run._runner._plans._pipeline.outputs == {"v": ("round_ones",)}
+        assert query._run.runner._plans._pipeline.outputs == {"v": ("round_ones",)}
         assert shard_runs(query) == 2
     written = files(tmp_path / "round")
     for batch_id, expected in enumerate(Oracle(epochs).round_ones):

@@ -19,6 +19,7 @@ from tests.spark import support
 from tests.waiting import DEADLINE
 
 import millrace as mr
+from millrace.api.origin import origin
 from millrace.errors import (
     EventTimeError,
     PatternError,
@@ -292,7 +293,7 @@ def test_text_is_another_way_to_write_a_pattern(spark: SparkSession, tmp_path: P
     built = stream.key_by("card").match(pattern, select=select, after="skip to last C")
     specs = [each._operator("here").spec() for each in (found, built)]
     assert specs[0] == specs[1]
-    assert found._event_time == built._event_time == "began"
+    assert [origin(each).event_time for each in (found, built)] == ["began", "began"]
 
     whole = "PARTITION BY card ORDER BY at MEASURES A.id AS id PATTERN (A B) WITHIN '1' HOUR "
     for text, words in [

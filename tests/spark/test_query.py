@@ -113,7 +113,7 @@ def test_a_batch_that_comes_during_a_stop_is_no_failure(
 ) -> None:
     texts = []
     handed_over = threading.Event()
-    await_stop = run_module._await_stop
+    await_stop = run_module.await_stop
 
     def noted(session: SparkSession) -> None:
         handed_over.set()
@@ -123,7 +123,7 @@ def test_a_batch_that_comes_during_a_stop_is_no_failure(
             texts.append(traceback.format_exc())
             raise
 
-    monkeypatch.setattr(run_module, "_await_stop", noted)
+    monkeypatch.setattr(run_module, "await_stop", noted)
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
     counts = mr.stream(source).key_by("value").aggregate(n=mr.count(), name="t")
     query = counts.to("noop").start(str(tmp_path / "l"), parallelism=1)

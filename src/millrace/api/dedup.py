@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from millrace.api.columns import named
 from millrace.api.event_time import Duration, event_time_of, parse_ttl, watermark_delay_us
+from millrace.api.origin import grouping, origin
 from millrace.ids import OperatorName
 from millrace.operators.dedup.layout import EVENT, NEVER, PROCESSING
 from millrace.operators.dedup.operator import DedupOperator
@@ -15,7 +16,7 @@ from millrace.spark.dedup import DedupExchange
 from millrace.spark.steps import OperatorStep
 
 if TYPE_CHECKING:
-    from millrace.api.stream import KeyedStream
+    from millrace.api.keyed import KeyedStream
 
 WATERMARK = "watermark"
 """Keys are remembered as long as the watermark lets their duplicates come."""
@@ -29,22 +30,21 @@ def dedup_step(
     Within the watermark keys are remembered for `delay_us`: by default, as long as rows may be
     late.
     """
-    stream = keyed._upstream
+    group = grouping(keyed)
+    of = origin(group.stream)
     event_us = None
-    if ttl == WATERMARK and (stream._event_time or stream._dropped_time) is not None:
-        event_us = event_time_of(
-            stream._schema, stream._event_time, stream._dropped_time, "drop_duplicates()"
-        )
+    if ttl == WATERMARK and of.time is not None:
+        event_us = event_time_of(of, "drop_duplicates()")
         if delay_us is None:
-            delay_us = watermark_delay_us(stream._point)
-        definition = DedupDefinition(keyed._keys, EVENT, delay_us)
+            delay_us = watermark_delay_us(of.point)
+        definition = DedupDefinition(group.keys, EVENT, delay_us)
     elif ttl is None or ttl == WATERMARK:
-        definition = DedupDefinition(keyed._keys, NEVER)
+        definition = DedupDefinition(group.keys, NEVER)
     else:
-        definition = DedupDefinition(keyed._keys, PROCESSING, parse_ttl(ttl))
-    fields = columns_of(stream._schema.fields)
-    computed = [i for i, key in enumerate(keyed._keys) if key.name in keyed._computed]
+        definition = DedupDefinition(group.keys, PROCESSING, parse_ttl(ttl))
+    fields = columns_of(of.schema.fields)
+    computed = [i for i, key in enumerate(group.keys) if key.name in group.computed]
     operator = DedupOperator(name, definition, fields, computed)
     whole = [named(field.name) for field in fields]
-    exchange = DedupExchange(operator, keyed._columns, whole, event_us)
+    exchange = DedupExchange(operator, group.columns, whole, event_us)
     return OperatorStep(operator, exchange, operator.code())

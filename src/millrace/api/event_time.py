@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from millrace.api.columns import named
+from millrace.api.origin import Origin
 from millrace.errors import EventTimeError, UsageError, WindowError
 from millrace.operators.operator import Column
 from millrace.operators.process.durations import duration_us
@@ -59,22 +60,19 @@ def is_window(data_type: T.DataType) -> TypeGuard[T.StructType]:
     return isinstance(data_type, T.StructType) and "end" in data_type.names
 
 
-def event_time_of(
-    schema: T.StructType, name: str | None, dropped: str | None, what: str
-) -> SparkColumn:
+def event_time_of(of: Origin, what: str) -> SparkColumn:
     """A stream's event time as an expression, in microseconds; `what` needs it."""
-    time = checked_event_time(schema, name, dropped, what)
+    time = checked_event_time(of, what)
     return event_micros(named(time.name), time.type)
 
 
-def checked_event_time(
-    schema: T.StructType, name: str | None, dropped: str | None, where: str
-) -> Column:
+def checked_event_time(of: Origin, where: str) -> Column:
     """A stream's event time; raises if it has none, saying that `where` needs it."""
-    if name is None and dropped is not None:
+    name, dropped = of.event_time, of.dropped_time
+    if dropped is not None:
         raise EventTimeError(
             f"{where} needs the event time {dropped!r}, which transform() has dropped. There are "
-            f"{', '.join(schema.names)}: keep {dropped!r} among them."
+            f"{', '.join(of.schema.names)}: keep {dropped!r} among them."
         )
     if name is None:
         raise EventTimeError(
@@ -83,7 +81,7 @@ def checked_event_time(
             "one if that is a window or a session with emit='final', drop_duplicates() or a join; "
             "behind union() if both streams have it in the same column."
         )
-    data_type = schema[name].dataType
+    data_type = of.schema[name].dataType
     time = data_type["end"].dataType if is_window(data_type) else data_type
     if not isinstance(time, T.TimestampType):
         raise EventTimeError(

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from millrace.api.columns import data_type, is_ansi
 from millrace.api.event_time import checked_event_time
 from millrace.api.intervals import check_how, parse_tolerance, parse_within
+from millrace.api.origin import grouping, origin, then
 from millrace.errors import DuplicateNameError, JoinError
 from millrace.operators.as_of.operator import AsOfOperator
 from millrace.operators.as_of.spec import AsOfDefinition
@@ -33,7 +34,8 @@ from millrace.spark.uniting import LEFT as LEFT_ROWS
 from millrace.spark.uniting import RIGHT as RIGHT_ROWS
 
 if TYPE_CHECKING:
-    from millrace.api.stream import KeyedStream, Stream
+    from millrace.api.keyed import KeyedStream
+    from millrace.api.stream import Stream
 
 
 def join_streams(
@@ -66,7 +68,7 @@ def join_streams(
     if either_time:
         time = EITHER
     definition = JoinDefinition(both.keys, both.left, both.right, lower, upper, how, time)
-    operator = JoinOperator(left._new_name("join", name, right), definition, ansi=both.ansi)
+    operator = JoinOperator(origin(left).new_name("join", name, right), definition, ansi=both.ansi)
     return both.joined(operator, goes_on, needs_order=False)
 
 
@@ -82,7 +84,7 @@ def as_of_streams(
     both = _Both(left, right, on, suffixes, "as_of()")
     time, _ = both.check_times()
     definition = AsOfDefinition(both.keys, both.left, both.right, parse_tolerance(tolerance))
-    operator = AsOfOperator(left._new_name("as-of", name, right), definition, ansi=both.ansi)
+    operator = AsOfOperator(origin(left).new_name("as-of", name, right), definition, ansi=both.ansi)
     return both.joined(operator, both.left_names.get(time, time), needs_order=True)
 
 
@@ -97,18 +99,18 @@ def look_up_streams(
     """Each left row with the newest row per key; see `Stream.lookup`."""
     how = check_how(how, LOOKUP_HOWS)
     names = _names(on, "lookup()")
-    keys = [key.name for key in keyed._keys]
+    keys = [key.name for key in grouping(keyed).keys]
     if set(keys) != set(names):
         raise JoinError(
             f"lookup(on={on!r}): the other stream has the newest row per {', '.join(keys)}. Key it "
             f"by what is looked up: key_by({', '.join(map(repr, names))}).latest()."
         )
-    both = _Both(left, keyed._with_keys(), names, suffixes, "lookup()")
+    both = _Both(left, grouping(keyed).with_keys(), names, suffixes, "lookup()")
     definition = LookupDefinition(both.keys, both.left, both.right, how)
     operator = LookupOperator(
-        left._new_name("lookup", name, both.others), definition, ansi=both.ansi
+        origin(left).new_name("lookup", name, both.others), definition, ansi=both.ansi
     )
-    time = left._event_time
+    time = origin(left).event_time
     goes_on = None if time is None else both.left_names.get(time, time)
     return both.joined(operator, goes_on, needs_order=True)
 
@@ -127,7 +129,7 @@ class _Both:
         *,
         only_left: bool = False,
     ) -> None:
-        check_one_session(left._spark, right._spark, where)
+        check_one_session(origin(left).spark, origin(right).spark, where)
         self._where = where
         self.stream, self.others = left, right
         self.names = _names(on, where)
@@ -136,11 +138,11 @@ class _Both:
         self.left_names, self.right_names = ({}, {}) if only_left else self._output_names(ends)
         self.left = _renamed(self.plain(left), self.left_names)
         self.right = _renamed(self.plain(right), self.right_names)
-        self.ansi = is_ansi(left._sample())
+        self.ansi = is_ansi(origin(left).sample())
 
     def _key(self, name: str) -> Column:
         types = [
-            data_type(stream._sample(), name, f"{self._where} on the {side}")
+            data_type(origin(stream).sample(), name, f"{self._where} on the {side}")
             for stream, side in ((self.stream, LEFT), (self.others, RIGHT))
         ]
         check_hashable(name, types[0])
@@ -153,7 +155,7 @@ class _Both:
 
     def plain(self, stream: Stream) -> tuple[Column, ...]:
         """A stream's columns beside the key."""
-        fields = [f for f in stream._schema.fields if f.name not in self.names]
+        fields = [f for f in stream.schema.fields if f.name not in self.names]
         return tuple(Column(f.name, f.dataType) for f in fields)
 
     def _output_names(self, ends: tuple[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -174,12 +176,7 @@ class _Both:
     def check_times(self) -> tuple[str, str]:
         """The event times of both; raises if one has none."""
         left, right = (
-            checked_event_time(
-                stream._schema,
-                stream._event_time,
-                stream._dropped_time,
-                f"{self._where}, on the {side},",
-            )
+            checked_event_time(origin(stream), f"{self._where}, on the {side},")
             for stream, side in ((self.stream, LEFT), (self.others, RIGHT))
         )
         return left.name, right.name
@@ -196,16 +193,16 @@ class _Both:
             needs_order=needs_order,
         )
         step = OperatorStep(operator, exchange)
-        return self.stream._then(operator.output_schema, step, self.others, event_time=event_time)
+        return then(self.stream, operator.output_schema, step, self.others, event_time=event_time)
 
     def _side(self, stream: Stream, rows: str) -> JoinSide:
         def column(name: str) -> SparkColumn:
             return F.col(rows).getField(name)
 
-        time = stream._event_time
+        time = origin(stream).event_time
         event_us = None
         if time is not None:
-            event_us = event_micros(column(time), stream._schema[time].dataType)
+            event_us = event_micros(column(time), stream.schema[time].dataType)
         return JoinSide(
             F.col(rows),
             [column(name) for name in self.names],

@@ -17,6 +17,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
 from millrace.api.columns import named
+from millrace.api.origin import origin
 from millrace.api.patterns import MatchedRows, matched, node_of
 from millrace.errors import MissingPackageError, PatternError
 from millrace.operators.pattern.builder import Pattern, one_of, pattern
@@ -59,7 +60,7 @@ def match_recognize(
     keys = [_plain(column, "PARTITION BY") for column in clause.args.get("partition_by") or ()]
     if not keys:
         raise PatternError("match_recognize() needs PARTITION BY: the key of the stream.")
-    _check_order(clause, stream._event_time)
+    _check_order(clause, origin(stream).event_time)
     rows = clause.args.get("rows")
     if rows is not None and rows.name.upper() != "ONE ROW PER MATCH":
         raise PatternError(f"match_recognize() gives ONE ROW PER MATCH, and not {rows.name}.")

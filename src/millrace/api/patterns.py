@@ -23,6 +23,7 @@ from pyspark.sql import types as T
 
 from millrace.api.columns import named, resolve
 from millrace.api.event_time import event_time_of
+from millrace.api.origin import grouping, origin, then
 from millrace.errors import DuplicateNameError, PatternError, UnknownColumnError, UsageError
 from millrace.operators.pattern import tree
 from millrace.operators.pattern.automaton import compile_pattern
@@ -42,7 +43,8 @@ from millrace.spark.patterns import PatternExchange, PatternInput
 from millrace.spark.steps import OperatorStep, TransformStep
 
 if TYPE_CHECKING:
-    from millrace.api.stream import KeyedStream, Stream
+    from millrace.api.keyed import KeyedStream
+    from millrace.api.stream import Stream
 
 _PREFIX = "_millrace_of_match_"
 
@@ -254,11 +256,10 @@ def match_rows(
     name: str | None,
 ) -> Stream:
     """See `KeyedStream.match`."""
-    upstream = keyed._upstream
-    event_us = event_time_of(
-        upstream._schema, upstream._event_time, upstream._dropped_time, "match()"
-    )
-    sample = upstream._sample()
+    group = grouping(keyed)
+    of = origin(group.stream)
+    event_us = event_time_of(of, "match()")
+    sample = of.sample()
     if not isinstance(pattern, Pattern):
         raise PatternError(
             f"match() takes a pattern, such as mr.pattern('a').followed_by('b'), not {pattern!r}."
@@ -268,22 +269,22 @@ def match_rows(
         for condition in given:
             conditions.add(variable, condition)
     measures = _measures(select)
-    types = {f.name: f.dataType for f in upstream._schema.fields}
+    types = {f.name: f.dataType for f in of.schema.fields}
     types |= {of: kind for of, (_, kind) in conditions.computed.items()}
-    types |= {key.name: key.type for key in keyed._keys}
+    types |= {key.name: key.type for key in group.keys}
     definition = define(
         pattern,
-        keyed._keys,
+        group.keys,
         types,
         {_name(reference): reference for reference in measures},
         after,
         bits=tuple(conditions.bits),
         conditions=conditions.left,
     )
-    fields = columns_of(upstream._schema.fields)
-    operator = PatternOperator(upstream._new_name("match", name), definition, fields)
+    fields = columns_of(of.schema.fields)
+    operator = PatternOperator(of.new_name("match", name), definition, fields)
     stream = PatternInput(
-        keyed._columns,
+        group.columns,
         event_us,
         [
             conditions.computed[c.name][0] if c.name in conditions.computed else named(c.name)
@@ -299,10 +300,10 @@ def match_rows(
         operator.code(),
         late=functools.partial(PatternExchange, operator, stream),
     )
-    raw = upstream._then(operator.output_schema, step)
-    show = functools.partial(_selected, keys=[k.name for k in keyed._keys], select=dict(select))
+    raw = then(group.stream, operator.output_schema, step)
+    show = functools.partial(_selected, keys=[k.name for k in group.keys], select=dict(select))
     try:
-        schema = show(raw._sample()).schema
+        schema = show(origin(raw).sample()).schema
     except AnalysisException as error:
         why = str(error).strip().splitlines()[0]
         raise UnknownColumnError(
@@ -313,8 +314,8 @@ def match_rows(
         raise DuplicateNameError(
             f"select= of match() has a column with the name of the key: {', '.join(schema.names)}."
         )
-    time = _event_time(select, upstream._event_time)
-    return raw._then(schema, TransformStep(show, is_own=True), event_time=time)
+    time = _event_time(select, of.event_time)
+    return then(raw, schema, TransformStep(show, is_own=True), event_time=time)
 
 
 def _measures(select: object) -> list[Reference]:

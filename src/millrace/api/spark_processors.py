@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from millrace.api.columns import named
+from millrace.api.origin import grouping, origin, then
 from millrace.api.stream import Stream, stream
 from millrace.errors import MillraceError, UnknownColumnError, UsageError
 from millrace.operators.operator import Column
@@ -121,9 +122,9 @@ def run_processor(
 ) -> Stream:
     """A processor over a stream, by the columns that its state belongs to."""
     assert running.time_mode in TIME_MODES
-    spark = upstream._spark
-    keys = upstream.key_by(*key_names)._keys
-    operator_name = upstream._new_name("transform-with-state", name)
+    spark = origin(upstream).spark
+    keys = grouping(upstream.key_by(*key_names)).keys
+    operator_name = origin(upstream).new_name("transform-with-state", name)
     handle = _declare(processor, running.time_mode, list(key_names), spark)
     initial_df, initial_names = _initial(running.initial, keys)
     initial_fields = (
@@ -154,7 +155,7 @@ def run_processor(
         initial_rows = InitialRows(initial_df, [named(n) for n in initial_names], given)
         first = InitialExchange(columns, initial_rows)
     step = OperatorStep(operator, exchange, operator.code(), first)
-    return upstream._then(running.output, step, event_time=running.event_time_column or None)
+    return then(upstream, running.output, step, event_time=running.event_time_column or None)
 
 
 def _grouping(grouped: object, what: str) -> tuple[DataFrame, list[str]]:

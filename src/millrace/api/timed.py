@@ -9,6 +9,7 @@ from pyspark.sql import Column as SparkColumn
 
 from millrace.api.columns import is_ansi, named, resolve_aggregates
 from millrace.api.event_time import event_time_of, parse_emission
+from millrace.api.origin import grouping, origin, then
 from millrace.api.top import TOP, exploded, ranked
 from millrace.operators.aggregate.functions import Aggregate
 from millrace.operators.session.layout import SESSION
@@ -25,7 +26,8 @@ from millrace.spark.session_exchange import SessionExchange
 from millrace.spark.steps import OperatorStep
 
 if TYPE_CHECKING:
-    from millrace.api.stream import KeyedStream, Stream
+    from millrace.api.keyed import KeyedStream
+    from millrace.api.stream import Stream
 
 
 class _TimedStream:
@@ -34,10 +36,7 @@ class _TimedStream:
     def __init__(self, keyed: KeyedStream, what: str) -> None:
         """`what` is the call that needs the event time."""
         self._keyed = keyed
-        upstream = keyed._upstream
-        self._event_us = event_time_of(
-            upstream._schema, upstream._event_time, upstream._dropped_time, what
-        )
+        self._event_us = event_time_of(origin(grouping(keyed).stream), what)
 
     def aggregate(
         self, *, name: str | None = None, emit: str | None = None, **aggregates: Aggregate
@@ -77,28 +76,29 @@ class WindowedStream(_TimedStream):
         more when it is final. The column `is_final` then tells which is which. `"none"`, the
         default of `windows()`, emits nothing: the state is there to be read.
         """
-        keyed, upstream = self._keyed, self._keyed._upstream
-        operator_name = upstream._new_name("window", name)
-        sample = upstream._sample()
+        group = grouping(self._keyed)
+        of = origin(group.stream)
+        operator_name = of.new_name("window", name)
+        sample = of.sample()
         specs, inputs = resolve_aggregates(sample, aggregates)
         definition = WindowDefinition(
-            keyed._keys,
+            group.keys,
             self._windows,
             tuple(specs),
             parse_emission(emit or (NONE if self._lengths else FINAL)),
             self._lengths,
         )
-        fields = columns_of(upstream._schema.fields)
+        fields = columns_of(of.schema.fields)
         operator = WindowOperator(operator_name, definition, fields, ansi=is_ansi(sample))
         columns = [named(f.name).alias(f.name) for f in fields]
-        stream = WindowInput(keyed._columns, self._event_us, inputs, columns)
+        stream = WindowInput(group.columns, self._event_us, inputs, columns)
         step = OperatorStep(
             operator,
             WindowExchange(operator, stream),
             operator.code(),
             late=functools.partial(WindowExchange, operator, stream),
         )
-        return _emitted(upstream, operator, step, WINDOW)
+        return _emitted(group.stream, operator, step, WINDOW)
 
 
 class SessionStream(_TimedStream):
@@ -116,16 +116,17 @@ class SessionStream(_TimedStream):
         `emit` says when, as for windows: `"final"`, the default, `"update"`, `"early=10 seconds"`
         or `"none"`.
         """
-        keyed, upstream = self._keyed, self._keyed._upstream
-        operator_name = upstream._new_name("session", name)
-        sample = upstream._sample()
+        group = grouping(self._keyed)
+        of = origin(group.stream)
+        operator_name = of.new_name("session", name)
+        sample = of.sample()
         specs, inputs = resolve_aggregates(sample, aggregates)
         emission = parse_emission(emit or FINAL)
-        definition = SessionDefinition(keyed._keys, self._gap_us, tuple(specs), emission)
-        fields = columns_of(upstream._schema.fields)
+        definition = SessionDefinition(group.keys, self._gap_us, tuple(specs), emission)
+        fields = columns_of(of.schema.fields)
         operator = SessionOperator(operator_name, definition, fields, ansi=is_ansi(sample))
         columns = [named(f.name).alias(f.name) for f in fields]
-        stream = WindowInput(keyed._columns, self._event_us, inputs, columns)
+        stream = WindowInput(group.columns, self._event_us, inputs, columns)
         exchange = SessionExchange(operator, stream)
         step = OperatorStep(
             operator,
@@ -134,7 +135,7 @@ class SessionStream(_TimedStream):
             late=functools.partial(SessionExchange, operator, stream),
             before=exchange.before,
         )
-        return _emitted(upstream, operator, step, SESSION)
+        return _emitted(group.stream, operator, step, SESSION)
 
 
 def _emitted(
@@ -146,4 +147,4 @@ def _emitted(
     """What windows or sessions emit, as a stream."""
     # An early result is followed by others of the same window, so it has no event time.
     goes_on = event_time if operator.emission.is_final else None
-    return upstream._then(operator.output_schema, step, event_time=goes_on)
+    return then(upstream, operator.output_schema, step, event_time=goes_on)

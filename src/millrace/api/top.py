@@ -9,12 +9,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.api.columns import named, resolve
+from millrace.api.origin import grouping, origin, then
 from millrace.errors import DuplicateNameError
 from millrace.operators.aggregate.functions import Aggregate, top
 from millrace.spark.steps import TransformStep
 
 if TYPE_CHECKING:
-    from millrace.api.stream import KeyedStream, Stream
+    from millrace.api.keyed import KeyedStream
+    from millrace.api.stream import Stream
 
 TOP, RANK = "top", "rank"
 """The aggregate that `top` keeps, and the column that it emits for the order of rows."""
@@ -25,16 +27,17 @@ def ranked(
     keyed: KeyedStream, k: int, by: str | SparkColumn, columns: tuple[str | SparkColumn, ...]
 ) -> tuple[Aggregate, list[str]]:
     """What `top` aggregates, and the columns that it shows, in their order."""
-    sample = keyed._upstream._sample()
+    group = grouping(keyed)
+    sample = origin(group.stream).sample()
     first, _ = resolve(sample, by, "top(by=...)")
     if columns:
         others = [(resolve(sample, column, "top()")[0].name, column) for column in columns]
         names = [first.name, *(name for name, _ in others)]
     else:
-        keys = {key.name for key in keyed._keys} - keyed._computed
-        names = [name for name in keyed._upstream._schema.names if name not in keys]
+        keys = {key.name for key in group.keys} - group.computed
+        names = [name for name in group.stream.schema.names if name not in keys]
         others = [(name, name) for name in names]
-    taken = [key.name for key in keyed._keys if key.name in names]
+    taken = [key.name for key in group.keys if key.name in names]
     if taken:
         raise DuplicateNameError(
             f"top() would have two columns called {taken[0]!r}: one of the key and one of the "
@@ -64,6 +67,6 @@ def exploded(ranked: Stream, names: list[str]) -> Stream:
         rank = (F.col(_AT) + F.lit(1)).alias(RANK)
         return rows.select(*map(named, before), rank, *fields, *map(named, after))
 
-    shown = explode(ranked._sample()).schema
+    shown = explode(origin(ranked).sample()).schema
     step = TransformStep(explode, is_own=True)
-    return ranked._then(shown, step, event_time=ranked._event_time)
+    return then(ranked, shown, step, event_time=origin(ranked).event_time)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
 from millrace.api.autoscaling import check_autoscale
+from millrace.api.origin import origin
 from millrace.api.query import Query
 from millrace.api.starting import parse_bytes, start_query
 from millrace.errors import UsageError
@@ -21,12 +25,20 @@ if TYPE_CHECKING:
     from millrace.api.stream import Stream
 
 
+@dataclass(frozen=True, eq=False)
+class Branches:
+    """What a writer starts."""
+
+    spark: SparkSession
+    paths: tuple[Path, ...]
+
+
 class StreamWriter:
     """A stream with a sink, or several: ready to start."""
 
     def __init__(self, upstream: Stream, sink: Sink) -> None:
-        self._spark = upstream._spark
-        self._paths: tuple[Path, ...] = (Path(upstream._point, upstream._schema, sink),)
+        path = Path(origin(upstream).point, upstream.schema, sink)
+        self._branches = Branches(origin(upstream).spark, (path,))
 
     def also(self, *others: StreamWriter) -> StreamWriter:
         """Run other branches in the same query: further sinks, side outputs, more operators.
@@ -40,8 +52,9 @@ class StreamWriter:
                     f"also() takes branches that have a sink, such as visits.side('alerts').to("
                     f"'parquet', path=...), not {type(other).__name__}."
                 )
-            check_one_session(self._spark, other._spark, "also()")
-            both._paths += other._paths
+            mine, theirs = both._branches, other._branches
+            check_one_session(mine.spark, theirs.spark, "also()")
+            both._branches = Branches(mine.spark, mine.paths + theirs.paths)
         return both
 
     def start(
@@ -77,8 +90,8 @@ class StreamWriter:
         - `autoscale`: what `mr.autoscale(...)` returns; shards and executors then follow the load.
         """
         scaling = check_autoscale(autoscale, parallelism)
-        check_targets([path.sink for path in self._paths])
-        pipeline = Pipeline(self._paths)
+        check_targets([path.sink for path in self._branches.paths])
+        pipeline = Pipeline(self._branches.paths)
         if not pipeline.operators:
             raise UsageError(
                 "the query has no operator, so there is no state to keep. Add one, for example "
@@ -107,3 +120,8 @@ def _natural(name: str, value: object) -> int:
     if type(value) is not int or value < 0:
         raise UsageError(f"{name}={value!r}: it must be a whole number, 0 or more.")
     return value
+
+
+def branches(writer: StreamWriter) -> Branches:
+    """What a writer starts, for the modules above."""
+    return writer._branches

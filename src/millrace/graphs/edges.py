@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 
 from millrace import types
 from millrace.api.columns import data_type, named
+from millrace.api.origin import origin
 from millrace.api.stream import Stream, stream
 from millrace.errors import GraphError
 from millrace.keygroups.keys import is_computable
@@ -59,7 +60,7 @@ def edges(
     `directed`, an edge is the same in both directions. Rows with NULL at an end are left out.
     """
     rows = source if isinstance(source, Stream) else stream(source)
-    sample = rows._sample()
+    sample = origin(rows).sample()
     kinds = [data_type(sample, name, "edges()") for name in (first, second)]
     if first == second:
         raise GraphError(f"edges(): both ends are the column {first!r}. Name two columns.")

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from millrace.api.origin import origin, then
 from millrace.api.stream import Stream
 from millrace.errors import GraphError
 from millrace.graphs.edges import FIRST, REMOVED, SECOND, Edges
@@ -63,7 +64,7 @@ def degrees(edges: Edges, *, name: str | None = None) -> Stream:
     `.side("neighbours")` has their changes. `name` identifies the operator's state.
     """
     _check_edges(edges, "degrees()")
-    operator_name = edges.stream._new_name("degrees", name)
+    operator_name = origin(edges.stream).new_name("degrees", name)
     return _adjacency(edges, operator_name)
 
 
@@ -74,7 +75,7 @@ def neighbours(edges: Edges, *, name: str | None = None) -> Stream:
     Its state is that of `degrees`, and `graphs.read` looks vertices up in it.
     """
     _check_edges(edges, "neighbours()")
-    operator_name = edges.stream._new_name("neighbours", name)
+    operator_name = origin(edges.stream).new_name("neighbours", name)
     return _adjacency(edges, operator_name).side(NEIGHBOURS)
 
 
@@ -97,7 +98,7 @@ def _adjacency(edges: Edges, name: OperatorName) -> Stream:
     fields = [(F.col(NEIGHBOUR), edges.vertex), (F.col(REMOVED), _FLAG)]
     fields += [(F.col(OUTGOING), _FLAG)] if edges.directed else []
     exchange = RowExchange(StreamColumns([(F.col(VERTEX), edges.vertex)], fields))
-    return rows._then(operator.output_schema, OperatorStep(operator, exchange))
+    return then(rows, operator.output_schema, OperatorStep(operator, exchange))
 
 
 def degree_distribution(degrees: Stream, *, name: str | None = None) -> Stream:
@@ -120,7 +121,7 @@ def degree_distribution(degrees: Stream, *, name: str | None = None) -> Stream:
         ]
         return df.select(F.inline(F.array(*steps))).where(F.col(DEGREE).isNotNull())
 
-    operator_name = degrees._new_name("degree-distribution", name)
+    operator_name = origin(degrees).new_name("degree-distribution", name)
     counted = degrees.transform(moves).key_by(DEGREE)
     return counted.aggregate(name=operator_name, vertices=total(CHANGE))
 
@@ -151,10 +152,10 @@ def _components(edges: Edges, what: str, name: str | None, *, sides: bool) -> St
             "not follow from what is kept. Give edges() without removed=."
         )
     operator = ComponentsOperator(
-        edges.stream._new_name(what, name), ComponentsDefinition(edges.vertex, sides)
+        origin(edges.stream).new_name(what, name), ComponentsDefinition(edges.vertex, sides)
     )
     exchange = ComponentsExchange(operator, F.col(FIRST), F.col(SECOND))
-    return edges.stream._then(operator.output_schema, OperatorStep(operator, exchange))
+    return then(edges.stream, operator.output_schema, OperatorStep(operator, exchange))
 
 
 def triangles(edges: Edges, *, colours: int = COLOURS, name: str | None = None) -> Stream:
@@ -201,7 +202,7 @@ def triangle_count(
 
 def _name(edges: Edges, kind: str, name: str | None) -> OperatorName:
     _check_edges(edges, f"{kind.replace('-', '_')}()")
-    return edges.stream._new_name(kind, name)
+    return origin(edges.stream).new_name(kind, name)
 
 
 def _parts(
@@ -226,11 +227,11 @@ def _parts(
 
     definition = TrianglesDefinition(edges.vertex, colours, share, corners)
     rows = edges.stream.transform(in_parts)
-    operator = TrianglesOperator(rows._new_name("parts", f"{name}-parts"), definition)
+    operator = TrianglesOperator(origin(rows).new_name("parts", f"{name}-parts"), definition)
     fields = [(end, edges.vertex) for end in ends] + [(F.col(REMOVED), _FLAG)]
     fields += [(F.col(colour), _INT) for colour in _COLOURS]
     exchange = RowExchange(StreamColumns([(F.col(PART), _INT)], fields))
-    return rows._then(operator.output_schema, OperatorStep(operator, exchange))
+    return then(rows, operator.output_schema, OperatorStep(operator, exchange))
 
 
 def _part(third: int, colours: int) -> SparkColumn:

@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from millrace import fields
+from millrace.api.origin import origin
 from millrace.api.stream import Stream
-from millrace.api.writer import StreamWriter
+from millrace.api.writer import StreamWriter, branches
 from millrace.epoch.rows import decode
 from millrace.errors import MalformedError, SparkStateError, UsageError
 from millrace.fields import MOST_TIME_MS, Fields
@@ -91,13 +92,13 @@ def _session(stream: Stream | StreamWriter) -> SparkSession:
             f"import_spark() takes the stream that continues from the state, not "
             f"{type(stream).__name__}: what aggregate() or process() returned."
         )
-    return stream._spark
+    return (branches(stream) if isinstance(stream, StreamWriter) else origin(stream)).spark
 
 
 def _operators(stream: Stream | StreamWriter) -> dict[str, Any]:
     if isinstance(stream, StreamWriter):
-        return {str(op.name): op for op in Pipeline(stream._paths).operators}
-    steps = [point.step for point in upstream([stream._point])]
+        return {str(op.name): op for op in Pipeline(branches(stream).paths).operators}
+    steps = [point.step for point in upstream([origin(stream).point])]
     return {str(s.operator.name): s.operator for s in steps if isinstance(s, OperatorStep)}
 
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -38,17 +37,14 @@ from millrace.reconfigure.requests import Requests
 from millrace.repeating import Repeating, first_line, problems
 from millrace.spark.epoch import BatchTimes, EpochRunner
 from millrace.spark.executors import SparkCluster
-from millrace.spark.failures import unwrapped
-from millrace.spark.jvm import java_class
+from millrace.spark.failures import fenced, unwrapped
+from millrace.spark.interruption import await_stop, interrupted, is_interruption
 from millrace.spark.pipeline import Pipeline
 from millrace.spark.plans import PlanCache
 from millrace.spark.scaling import EndedEpoch, ScalingThread
 from millrace.spark.source_limits import SourceLimits, read_limits
 
 KEPT_REPORTS = 1000
-
-STOP_MS = 10_000
-"""How long a batch that comes while the query is being stopped waits for the stop."""
 
 IDLE_SECONDS = 1.0
 """Idle time after which moves proceed without a batch."""
@@ -59,15 +55,6 @@ RESTART_SECONDS = 60.0
 
 FENCE_SECONDS = 10.0
 """How often a run that does not commit looks whether another one does."""
-
-INTERRUPTIONS = (
-    "java.lang.InterruptedException",
-    "java.io.InterruptedIOException",
-    "java.nio.channels.ClosedByInterruptException",
-)
-
-_TAKEN = "CONCURRENT_STREAM_LOG_UPDATE"
-"""Spark's name for the error that a batch is in its log already."""
 
 _log = logging.getLogger("millrace")
 
@@ -85,7 +72,11 @@ class RunOptions:
 
 
 class Run:
-    """Runs the batches that Spark hands over; Spark calls it for each of them."""
+    """Runs the batches that Spark hands over; Spark calls it for each of them.
+
+    `runner`, `epoch_lock`, `halting` and `last_batch`, and the methods that begin and end what
+    they stand for, are also there for the run of a real-time query, which Spark calls otherwise.
+    """
 
     def __init__(
         self,
@@ -113,7 +104,7 @@ class Run:
         cluster = SparkCluster(spark, plans)
         self.director = Director(cluster, requests, self.id, assignments, options.director)
         self._background = Background(self.director, requests)
-        self._runner = EpochRunner(
+        self.runner = EpochRunner(
             journal,
             self.operators,
             plans,
@@ -136,16 +127,16 @@ class Run:
         self._fence = Fence(journal, self.id)
         self._fence_thread = Repeating("fence", self._watch_fence)
         self._idle = Repeating("idle", self._step_without_rows)
-        self._last_batch = clock.stopwatch()
+        self.last_batch = clock.stopwatch()
         """When the last batch ended."""
-        self._epoch_lock = threading.Lock()
+        self.epoch_lock = threading.Lock()
         """Held while an epoch runs."""
         self._switch_lock = threading.Lock()
         """Held while Spark's query is being stopped or started."""
         self._stopped = threading.Event()
         self._lost = threading.Event()
         """Set when another run was seen to have the location."""
-        self._halting = threading.Event()
+        self.halting = threading.Event()
         """Set while Spark's query is being stopped for a restart."""
         self._launch: Callable[[], StreamingQuery] | None = None
         self._spark_query: StreamingQuery | None = None
@@ -157,7 +148,7 @@ class Run:
         try:
             self._background.start()
             self._collector.start()
-            self._last_batch = clock.stopwatch()
+            self.last_batch = clock.stopwatch()
             self._idle.start()
             self._fence_thread.start()
             if self.scaling is not None:
@@ -180,7 +171,7 @@ class Run:
     @property
     def trail(self) -> Trail:
         """What is live at the last committed epoch."""
-        return self._runner.trail
+        return self.runner.trail
 
     @property
     def is_active(self) -> bool:
@@ -246,36 +237,36 @@ class Run:
         """Whether no batch may begin any more."""
         return self._stopped.is_set() or self._lost.is_set()
 
-    def _is_halting(self) -> bool:
+    def is_halting(self) -> bool:
         """Whether Spark's query is being stopped, for good or for a restart."""
-        return self._is_over() or self._halting.is_set()
+        return self._is_over() or self.halting.is_set()
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """What Spark calls for every micro-batch."""
-        if self._is_halting():
-            _await_stop(df.sparkSession)
+        if self.is_halting():
+            await_stop(df.sparkSession)
             raise StoppingError("the query is being stopped; this batch runs after its next start.")
-        with self._epoch_lock:
+        with self.epoch_lock:
             if self.failure is not None:
                 # Outside of a batch, and Spark's query may not be stopped yet.
                 raise self.failure
             try:
                 self._run(df, batch_id)
             except BaseException as error:
-                if self._is_halting() and _is_interruption(error):
-                    raise _interrupted() from None
-                self._fail(error)
+                if self.is_halting() and is_interruption(error):
+                    raise interrupted() from None
+                self.fail(error)
                 raise
             finally:
-                self._last_batch = clock.stopwatch()
+                self.last_batch = clock.stopwatch()
 
     def _run(self, df: DataFrame, batch_id: int) -> None:
-        report = self._runner.run(df, batch_id)
+        report = self.runner.run(df, batch_id)
         if report is not None:
-            self._note(report)
+            self.note_epoch(report)
 
-    def _note(self, report: EpochReport) -> None:
-        """An epoch is committed."""
+    def note_epoch(self, report: EpochReport) -> None:
+        """Tell all who want to know that an epoch is committed."""
         self.reports.append(report)
         del self.reports[:-KEPT_REPORTS]
         self._after_epoch(report.epoch)
@@ -286,13 +277,13 @@ class Run:
                     report.batch_id,
                     clock.now_ms() / 1000,
                     report.seconds,
-                    self._runner.last_began,
-                    self._runner.last_reports,
+                    self.runner.last_began,
+                    self.runner.last_reports,
                     self._state_bytes(),
                 )
             )
         if self.director.restarting.is_set():
-            threading.Thread(target=self._restart, name="millrace-restart").start()
+            threading.Thread(target=self.restart, name="millrace-restart").start()
         hooks.reach(hooks.BEFORE_COMMIT, report.epoch)
 
     def _state_bytes(self) -> int:
@@ -308,30 +299,31 @@ class Run:
         """Let a move that waits for an epoch go on although no batch comes."""
         if self.director.is_closed:
             return None
-        idle = clock.stopwatch() - self._last_batch >= IDLE_SECONDS
+        idle = clock.stopwatch() - self.last_batch >= IDLE_SECONDS
         if not idle or not self.director.waits_for_epoch:
             return IDLE_POLL_SECONDS
-        if not self._epoch_lock.acquire(blocking=False):
+        if not self.epoch_lock.acquire(blocking=False):
             return IDLE_POLL_SECONDS
         lost: FencedError | None = None
         try:
-            if self._is_halting() or self.failure is not None:
+            if self.is_halting() or self.failure is not None:
                 return IDLE_POLL_SECONDS
-            epoch = self._runner.run_without_rows()
+            epoch = self.runner.run_without_rows()
             if epoch is not None:
                 self._after_epoch(epoch)
         except FencedError as error:
             lost = error
         finally:
-            self._epoch_lock.release()
+            self.epoch_lock.release()
         if lost is not None:
             self._lose(lost)
             return None
         if self.director.restarting.is_set():
-            self._restart()
+            self.restart()
         return IDLE_POLL_SECONDS
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """End the run because of an error; no further epoch begins."""
         # What comes after the first is its consequence.
         self.failure = self.failure or error
         self.director.close()
@@ -351,23 +343,23 @@ class Run:
     def _lose(self, error: FencedError) -> None:
         """End although no epoch fails: one that is running is interrupted, it cannot commit."""
         _log.error("%s", error)
-        self._fail(error)
+        self.fail(error)
         self._lost.set()
         with self._switch_lock:
             self.spark_query.stop()
 
-    def _restart(self) -> None:
+    def restart(self) -> None:
         """Stop between epochs and start again, with the assignments that were asked for."""
         with self._switch_lock:
             if self._is_over() or not self.director.restarting.is_set():
                 return
-            self._halting.set()
+            self.halting.set()
             try:
-                self._halt(RESTART_SECONDS)
+                self.halt(RESTART_SECONDS)
                 self.director.adopt()
-                self._runner.restart()
+                self.runner.restart()
                 # The next query's first batch may come before its start returns.
-                self._halting.clear()
+                self.halting.clear()
                 # A stop that came meanwhile waits for the lock, and must find nothing running.
                 if not self._is_over():
                     assert self._launch is not None
@@ -375,15 +367,15 @@ class Run:
             except BaseException as error:
                 # Nobody waits for this thread: the run has to say it.
                 _log.error("%s: the restart failed: %s", self.journal.store.url, first_line(error))
-                self._fail(error)
+                self.fail(error)
             finally:
-                self._halting.clear()
+                self.halting.clear()
 
     def stop(self, timeout: float) -> None:
         """Stop between epochs; one that runs longer than `timeout` seconds is interrupted."""
         self._stopped.set()
         with self._switch_lock:
-            self._halt(timeout)
+            self.halt(timeout)
         self._idle.close()
         self._background.close()
         self._collector.close()
@@ -391,36 +383,21 @@ class Run:
         if self.scaling is not None:
             self.scaling.close()
 
-    def _halt(self, timeout: float) -> None:
-        idle = self._epoch_lock.acquire(timeout=timeout)
+    def halt(self, timeout: float) -> None:
+        """Stop Spark's query between epochs, or at the latest after `timeout` seconds."""
+        idle = self.epoch_lock.acquire(timeout=timeout)
         try:
             self.spark_query.stop()
         finally:
             if idle:
-                self._epoch_lock.release()
+                self.epoch_lock.release()
 
     def reason(self, error: BaseException | None = None) -> BaseException | None:
         """Why the run ended, if it failed; `error` is what Spark says about it."""
         if self.failure is not None:
             return unwrapped(self.failure)
         error = error or self.spark_query.exception()
-        if error is None or _TAKEN not in str(error):
-            return error
-        return self._fenced(error)
-
-    def _fenced(self, error: BaseException) -> FencedError:
-        """Spark may notice a second driver first, at its own logs: then, too, name who won."""
-        head = self.journal.head()
-        winner = self.journal.read(head)[0].run if head else self.id
-        others = f"run {winner} has committed" if winner != self.id else "another run has begun"
-        after = head if winner != self.id else head + 1
-        fenced = FencedError(
-            f"{others} epoch {after} of {self.journal.store.url}, and its batch is in Spark's log; "
-            f"this run, {self.id}, has lost the location and stops. Nothing is lost: only one "
-            "query may run on a location, so stop one of the two."
-        )
-        fenced.__cause__ = error
-        return fenced
+        return error if error is None else fenced(error, self.journal, self.id)
 
 
 def _left(deadline: float | None) -> float | None:
@@ -434,28 +411,3 @@ def _await_query(query: StreamingQuery, timeout: float | None) -> bool:
     # PySpark's own takes whole seconds.
     java: Any = query._jsq
     return bool(java.awaitTermination(max(1, round(timeout * 1000))))
-
-
-def _await_stop(spark: SparkSession) -> None:
-    """Sleep on the stream's own thread until the stop interrupts it."""
-    thread = java_class(spark, "java.lang.Thread")
-    try:
-        thread.sleep(STOP_MS)
-    except Py4JJavaError as error:
-        raise _interrupted() if _is_interruption(error) else error from None
-
-
-def _is_interruption(error: BaseException) -> bool:
-    return any(name in str(error) for name in INTERRUPTIONS)
-
-
-def _interrupted() -> StoppingError:
-    """What Spark takes for the interruption of a query that is being stopped.
-
-    It looks for these words in the text of the error. The error that py4j raises has them too, but
-    with a Java stack trace behind them, on which Spark's search runs out of stack.
-    """
-    return StoppingError(
-        "the query is being stopped; this batch runs after its next start "
-        f"(py4j.protocol.Py4JJavaError: An error occurred while calling it: {INTERRUPTIONS[0]})"
-    )

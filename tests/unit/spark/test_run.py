@@ -39,10 +39,10 @@ def a_run() -> tuple[Run, SparkQuery]:
     run._switch_lock = threading.Lock()
     run._stopped = threading.Event()
     run._lost = threading.Event()
-    run._halting = threading.Event()
+    run.halting = threading.Event()
     run.failure = None
     run.reports = []
-    run._runner = SimpleNamespace(trail=SimpleNamespace(epoch=3))
+    run.runner = SimpleNamespace(trail=SimpleNamespace(epoch=3))
     run.director = SimpleNamespace(restarting=threading.Event(), close=lambda: None)
     return run, query
 
@@ -112,9 +112,9 @@ def test_a_run_that_has_lost_its_location_stops_sparks_query() -> None:
     assert not run.is_active
     assert isinstance(run.reason(), FencedError)
     # What the interrupted epoch raises is a consequence, not the reason.
-    run._fail(ValueError("interrupted"))
+    run.fail(ValueError("interrupted"))
     assert isinstance(run.reason(), FencedError)
-    assert run._is_halting()
+    assert run.is_halting()
 
 
 def test_stopping_is_tried_again_until_it_succeeds() -> None:
@@ -154,8 +154,8 @@ class Restarting:
         run.director.adopt = run.director.restarting.clear
         run.director.close = lambda: None
         run.journal = SimpleNamespace(store=SimpleNamespace(url="a location"))
-        run._epoch_lock = threading.Lock()
-        run._runner = SimpleNamespace(restart=lambda: None)
+        run.epoch_lock = threading.Lock()
+        run.runner = SimpleNamespace(restart=lambda: None)
         run._launch = SparkQuery
         self.query.stop = self._stop  # type: ignore[attr-defined]
         self.query.awaitTermination = lambda: True  # type: ignore[attr-defined]
@@ -184,8 +184,8 @@ def test_a_restart_that_fails_ends_the_run_and_says_why(
     elif step == "adopt":
         run.director.adopt = failing
     else:
-        run._runner.restart = failing
-    thread = threading.Thread(target=run._restart)
+        run.runner.restart = failing
+    thread = threading.Thread(target=run.restart)
     thread.start()
     thread.join()
     assert not run.is_active
@@ -208,7 +208,7 @@ def test_a_query_of_sparks_that_a_failed_restart_could_not_stop_ends_with_its_ne
         raise RuntimeError("it does not stop")
 
     restarting.query.stop = failing  # type: ignore[attr-defined]
-    run._restart()
+    run.restart()
     assert restarting.query.isActive
     with pytest.raises(RuntimeError, match="it does not stop"):
         run(SimpleNamespace(), 7)
@@ -216,7 +216,7 @@ def test_a_query_of_sparks_that_a_failed_restart_could_not_stop_ends_with_its_ne
 
 def test_a_restart_goes_on_with_the_next_query() -> None:
     restarting = Restarting()
-    restarting.run._restart()
+    restarting.run.restart()
     assert not restarting.query.isActive
     assert restarting.run.spark_query is not restarting.query
     assert restarting.run.is_active
@@ -231,7 +231,7 @@ def test_a_start_whose_threads_cannot_be_started_leaves_nothing_running() -> Non
     def failing() -> None:
         raise RuntimeError("can't start new thread")
 
-    run._epoch_lock = threading.Lock()
+    run.epoch_lock = threading.Lock()
     run._idle = SimpleNamespace(close=lambda: stopped.append("idle"))
     run._fence_thread = SimpleNamespace(close=lambda: stopped.append("fence"))
     run._background = SimpleNamespace(start=failing, close=lambda: stopped.append("background"))
@@ -254,11 +254,11 @@ class Waiting:
         self.error: BaseException | None = None
         self.told: list[int] = []
         self.stopped = False
-        run._epoch_lock = threading.Lock()
-        run._last_batch = float("-inf")
+        run.epoch_lock = threading.Lock()
+        run.last_batch = float("-inf")
         run.listeners = [self.told.append]
         run._collector = SimpleNamespace(after_epoch=self.told.append)
-        run._runner = SimpleNamespace(run_without_rows=self._step)
+        run.runner = SimpleNamespace(run_without_rows=self._step)
         run.director.is_closed = False
         run.director.waits_for_epoch = True
         run.director.close = lambda: None
@@ -285,9 +285,9 @@ def test_nothing_is_done_without_a_batch_unless_it_has_to_be(why: str) -> None:
     waiting = Waiting()
     run: Any = waiting.run
     if why == "batch":
-        run._last_batch = clock.stopwatch() + 1e6
+        run.last_batch = clock.stopwatch() + 1e6
     elif why == "busy":
-        run._epoch_lock.acquire()
+        run.epoch_lock.acquire()
     elif why == "nothing":
         run.director.waits_for_epoch = False
     elif why == "stopped":
@@ -304,7 +304,7 @@ def test_a_run_that_has_lost_its_location_ends_without_a_batch() -> None:
     assert waiting.run._step_without_rows() is None
     assert waiting.stopped
     assert waiting.run.failure is waiting.error
-    assert not waiting.run._epoch_lock.locked()
+    assert not waiting.run.epoch_lock.locked()
 
 
 def test_a_store_that_fails_is_tried_again_without_a_batch() -> None:

@@ -22,7 +22,9 @@ from pyspark.sql import types as T
 from millrace.api.columns import named
 from millrace.api.dedup import WATERMARK, dedup_step
 from millrace.api.joins import join_streams
-from millrace.api.stream import KeyedStream, Stream
+from millrace.api.keyed import KeyedStream, aggregate_keys, key_stream
+from millrace.api.origin import Origin, grouping, origin, then
+from millrace.api.stream import Stream
 from millrace.api.unchanged.naming import RESERVED, RESERVED_BY_TIME, Names
 from millrace.errors import UnsupportedPlanError
 from millrace.operators.aggregate.functions import Aggregate
@@ -118,15 +120,16 @@ class _Builder:
     def _stream(self, part: _Part, event_time: str | None = None) -> Stream:
         if part.stream is None:
             frame = self._frame(part.plan)
-            return Stream(self._spark, Point(SourceStep(), (), frame), frame.schema, event_time)
+            point = Point(SourceStep(), (), frame)
+            return Stream(Origin(self._spark, point, frame.schema, event_time))
         if part.plan == part.hole:
             return part.stream
         fill = _Filling(part.plan, part.hole)
         schema = fill(self._spark.createDataFrame([], part.stream.schema)).schema
         fixed = bool(self._cuts.isFixed(part.plan))
         step = TransformStep(fill, is_fixed=fixed)
-        point = Point(step, (part.stream._point,), None)
-        return Stream(self._spark, point, schema, event_time)
+        point = Point(step, (origin(part.stream).point,), None)
+        return Stream(Origin(self._spark, point, schema, event_time))
 
     def _view(
         self,
@@ -233,8 +236,8 @@ class _Builder:
         aggregates: dict[str, Aggregate],
     ) -> Stream:
         if isinstance(plan, AggregatePlan):
-            operator = keyed._upstream._new_name("aggregate", name)
-            return keyed._aggregate(operator, aggregates, emits_all=plan.emits_all)
+            operator = origin(grouping(keyed).stream).new_name("aggregate", name)
+            return aggregate_keys(keyed, operator, aggregates, emits_all=plan.emits_all)
         if isinstance(plan, SessionPlan):
             gap = dt.timedelta(microseconds=plan.gap_us)
             return keyed.session(gap).aggregate(name=name, emit=FINAL, **aggregates)
@@ -297,14 +300,14 @@ class _Builder:
         by_id = {a.id: column for a, (column, _) in zip(child.output, columns, strict=True)}
         time = None if plan.time is None else by_id[plan.time.id]
         stream = self._view(self._part(child), columns, time)
-        keyed = stream._keyed("dropDuplicates()", tuple(by_id[key.id] for key in plan.keys))
+        keyed = key_stream(stream, "dropDuplicates()", tuple(by_id[key.id] for key in plan.keys))
         step = dedup_step(
             keyed,
             None if time is None else WATERMARK,
-            stream._new_name("drop-duplicates", name),
+            origin(stream).new_name("drop-duplicates", name),
             delay_us=1000 * plan.delay_ms,
         )
-        emitted = stream._then(step.operator.output_schema, step, event_time=time)
+        emitted = then(stream, step.operator.output_schema, step, event_time=time)
         return self._behind(emitted, self._output(child))
 
     def _join(self, node: Node, name: str, plan: JoinPlan) -> _Part:

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from millrace.api.columns import named
+from millrace.api.origin import origin
 from millrace.api.spark_processors import Running, run_processor
 from millrace.api.stream import Stream
 from millrace.errors import UnsupportedPlanError
@@ -42,7 +43,7 @@ def _schema(node: Any) -> dict[str, Any]:
 
 def _processor(stream: Stream, node: Any) -> StatefulProcessor:
     """The instance that the program gave to Spark, or rather a copy of it."""
-    command = jvm.load(stream._spark).PlanCuts.command(node.functionExpr())
+    command = jvm.load(origin(stream).spark).PlanCuts.command(node.functionExpr())
     loads: Any = cloudpickle.loads
     found = loads(bytes(command))
     function = found[0] if isinstance(found, tuple) else found

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from millrace.api.origin import origin
 from millrace.api.starting import parse_bytes, start_query
 from millrace.api.stream import Stream
 from millrace.api.unchanged.building import build
@@ -263,7 +264,7 @@ def _started(
 ) -> UnchangedQuery:
     shards = wanted.option(PARALLELISM)
     query = start_query(
-        Pipeline([Path(stream._point, stream._schema, sink)]),
+        Pipeline([Path(origin(stream).point, stream.schema, sink)]),
         location.url,
         parallelism=None if shards is None else int(shards),
         trigger=trigger,

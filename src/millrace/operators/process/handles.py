@@ -19,8 +19,10 @@ from millrace.operators.process.declarations import (
     Value,
 )
 
-_ABSENT: Any = object()
-_UNKNOWN: Any = object()
+NO_ENTRY: Any = object()
+"""In place of an entry's value: there is no such entry."""
+UNKNOWN: Any = object()
+"""In place of an entry's value: it was not looked up yet, or not touched."""
 _NONE: Any = frozenset()
 _NOTHING = "None cannot be merged, and a merge or add function must return the new value, in"
 
@@ -190,19 +192,19 @@ class CollectionHandle:
         return self._everything() if self._expires else self._here()
 
     def _lookup(self, here: Entries, key: Any) -> Any:
-        """The value of an entry, or _ABSENT."""
-        value = here.known.get(key, _UNKNOWN)
-        if value is _UNKNOWN:
+        """The value of an entry, or NO_ENTRY."""
+        value = here.known.get(key, UNKNOWN)
+        if value is UNKNOWN:
             if here.complete:
-                return _ABSENT
+                return NO_ENTRY
             value = here.known[key] = self.loader.lookup(self._cursor.i, here, key)
-        if self._read_refreshes and value is not _ABSENT:
+        if self._read_refreshes and value is not NO_ENTRY:
             here.read = here.read or set()
             here.read.add(key)
         return value
 
     def _put(self, here: Entries, key: Any, value: Any) -> None:
-        is_new = key not in here.known if here.complete else self._lookup(here, key) is _ABSENT
+        is_new = key not in here.known if here.complete else self._lookup(here, key) is NO_ENTRY
         if is_new:
             here.size += 1
             # Both dicts keep the order in which entries were set; this one is new.
@@ -215,14 +217,14 @@ class CollectionHandle:
 
     def _remove(self, key: Any) -> bool:
         here = self._here()
-        if self._lookup(here, key) is _ABSENT:
+        if self._lookup(here, key) is NO_ENTRY:
             return False
         here.size -= 1
         if here.complete:
             del here.known[key]
         else:
-            here.known[key] = _ABSENT
-        here.changed[key] = _ABSENT
+            here.known[key] = NO_ENTRY
+        here.changed[key] = NO_ENTRY
         return True
 
     def _items(self) -> list[tuple[Any, Any]]:
@@ -246,7 +248,7 @@ class CollectionHandle:
         """Remove all; costs as much as there is."""
         here = self._everything()
         for key in here.known:
-            here.changed[key] = _ABSENT
+            here.changed[key] = NO_ENTRY
         here.known.clear()
         here.size = 0
 
@@ -262,11 +264,11 @@ class MapHandle(CollectionHandle):
 
     def get(self, key: Any, default: Any = None) -> Any:
         value = self._lookup(self._here(), self.freeze(key))
-        return default if value is _ABSENT else value
+        return default if value is NO_ENTRY else value
 
     def __getitem__(self, key: Any) -> Any:
         value = self._lookup(self._here(), self.freeze(key))
-        if value is _ABSENT:
+        if value is NO_ENTRY:
             raise KeyError(key)
         return value
 
@@ -284,7 +286,7 @@ class MapHandle(CollectionHandle):
             raise KeyError(key)
 
     def contains(self, key: Any) -> bool:
-        return self._lookup(self._here(), self.freeze(key)) is not _ABSENT
+        return self._lookup(self._here(), self.freeze(key)) is not NO_ENTRY
 
     __contains__ = contains
 
@@ -314,7 +316,7 @@ class SetHandle(CollectionHandle):
     def add(self, member: Any) -> bool:
         """Add a member; whether it is new. Adding it again makes it live longer."""
         here, member = self._here(), self.freeze(member)
-        is_new = self._lookup(here, member) is _ABSENT
+        is_new = self._lookup(here, member) is NO_ENTRY
         if is_new or self._expires:
             self._put(here, member, True)
         return is_new
@@ -324,7 +326,7 @@ class SetHandle(CollectionHandle):
         return self._remove(self.freeze(member))
 
     def contains(self, member: Any) -> bool:
-        return self._lookup(self._here(), self.freeze(member)) is not _ABSENT
+        return self._lookup(self._here(), self.freeze(member)) is not NO_ENTRY
 
     __contains__ = contains
 
@@ -452,7 +454,7 @@ class ListHandle:
         places = here.places()
         last = places[count] if count < len(places) else here.end
         for position in places[:count]:
-            here.changed[position] = _ABSENT
+            here.changed[position] = NO_ENTRY
             here.known.pop(position, None)
         here.holes = {p for p in here.holes if p > last}
         here.touched = here.touched or here.start < last

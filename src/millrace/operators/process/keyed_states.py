@@ -32,7 +32,7 @@ from millrace.operators.process.declarations import (
     Value,
 )
 from millrace.operators.process.handles import (
-    _ABSENT,
+    NO_ENTRY,
     AggregatingHandle,
     CollectionHandle,
     ListHandle,
@@ -389,7 +389,7 @@ class KeyedStates:
             elements = table.entries[i]
             if elements is None or not elements.touched:
                 continue
-            wrote = any(value is not _ABSENT for value in elements.changed.values())
+            wrote = any(value is not NO_ENTRY for value in elements.changed.values())
             # No event time yet, or a TTL that is shorter than it was.
             odd = until is None or (before[n] is not None and before[n] > until)
             filled = elements.start < elements.end

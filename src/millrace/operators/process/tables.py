@@ -22,7 +22,7 @@ from millrace.log.segment import DELETED, HI, LO, OWNER_HI, OWNER_LO
 from millrace.operators.operator import TableChange
 from millrace.operators.process.convert import encode_key, to_arrow, to_python
 from millrace.operators.process.cursor import Keys
-from millrace.operators.process.handles import _ABSENT, Elements, Entries
+from millrace.operators.process.handles import NO_ENTRY, Elements, Entries
 from millrace.operators.process.keys import freeze_loaded, key_freezer, key_thawer
 from millrace.operators.process.layout import EXPIRES
 from millrace.state.columns import words
@@ -128,7 +128,7 @@ class _OwnedTable(Generic[E]):
         if not owners:
             return None
         hi, lo = self._fingerprints(owners, places)
-        deleted = np.asarray([value is _ABSENT for value in values], np.bool_)
+        deleted = np.asarray([value is NO_ENTRY for value in values], np.bool_)
         addresses = self._replica.find(hi, lo)
         existing = addresses != 0
         self._found(owners, existing, deleted)
@@ -139,7 +139,7 @@ class _OwnedTable(Generic[E]):
         # Plain numbers: taking items of lists by numpy's is several times slower.
         picked = wanted.tolist()
         chosen = [owners[w] for w in picked]
-        kept = [None if values[w] is _ABSENT else values[w] for w in picked]
+        kept = [None if values[w] is NO_ENTRY else values[w] for w in picked]
         gone = deleted[wanted]
         columns: dict[str, pa.Array] = {
             HI: pa.array(hi[wanted]),
@@ -211,7 +211,7 @@ class _OwnedTable(Generic[E]):
         raise NotImplementedError
 
     def _all_changed(self) -> tuple[list[int], list[Any], list[Any]]:
-        """Owners, places and values of what changed; _ABSENT is the value of what is gone."""
+        """Owners, places and values of what changed; NO_ENTRY is the value of what is gone."""
         owners: list[int] = []
         places: list[Any] = []
         values: list[Any] = []
@@ -315,7 +315,7 @@ class CollectionTable(_OwnedTable[Entries]):
     def _take(self, here: Entries, items: list[_Item]) -> None:
         for key, value, expires in items:
             if self._is_over(expires):
-                here.changed[key] = _ABSENT
+                here.changed[key] = NO_ENTRY
                 self.expired += 1
             else:
                 here.known[key] = value
@@ -350,26 +350,26 @@ class CollectionTable(_OwnedTable[Entries]):
             if key in fresh.known or (key in changed and key not in here.moved)
         }
         known |= changed
-        here.known = {key: value for key, value in known.items() if value is not _ABSENT}
+        here.known = {key: value for key, value in known.items() if value is not NO_ENTRY}
         here.changed = fresh.changed | changed
         here.size = len(here.known)
         here.complete = True
 
     def lookup(self, i: int, here: Entries, key: Any) -> Any:
-        """One entry of a large collection; _ABSENT if there is none."""
+        """One entry of a large collection; NO_ENTRY if there is none."""
         hi, lo = self._fingerprints([i], [key])
         address = self._replica.find(hi, lo)
         if address[0] == 0:
-            return _ABSENT
+            return NO_ENTRY
         (stored,), (value,), (expires,) = self._read(address)
         # As parts of tuples, so that NaN, which stands for itself, is the same.
         if (stored,) != (key,):
-            return _ABSENT
+            return NO_ENTRY
         if self._is_over(expires):
-            here.changed[key] = _ABSENT
+            here.changed[key] = NO_ENTRY
             here.size -= 1
             self.expired += 1
-            return _ABSENT
+            return NO_ENTRY
         return value
 
     def _fingerprints(self, owners: list[int], keys: list[Any]) -> tuple[UInt64Array, UInt64Array]:
@@ -470,7 +470,7 @@ class ListTable(_OwnedTable[Elements]):
         addresses = self._replica.find(*self._fingerprints([i] * len(gone), list(gone)))
         self.expired += int((addresses != 0).sum())
         for place in gone:
-            here.changed[place] = _ABSENT
+            here.changed[place] = NO_ENTRY
             here.known.pop(place, None)
         here.touched = True
         here.start = first
@@ -506,7 +506,7 @@ class ListTable(_OwnedTable[Elements]):
         for j, place in over:
             here = self.entries[j]
             assert here is not None
-            here.changed[place] = _ABSENT
+            here.changed[place] = NO_ENTRY
             here.touched = True
             self.expired += 1
         for j in numbers:

@@ -19,7 +19,7 @@ from millrace.errors import TimerError
 from millrace.operators.process.convert import from_us, to_us
 from millrace.operators.process.cursor import Cursor
 from millrace.operators.process.durations import duration_us
-from millrace.operators.process.handles import _ABSENT, _UNKNOWN, CollectionHandle, Entries
+from millrace.operators.process.handles import NO_ENTRY, UNKNOWN, CollectionHandle, Entries
 from millrace.operators.process.tables import CollectionTable
 
 
@@ -33,8 +33,8 @@ class TimerTable(CollectionTable):
         self._grown: Int64Array = np.zeros(len(self._keys), np.int64)
 
     def note(self, name: str) -> list[Any]:
-        """For each key what was done to this timer: its new time, _ABSENT, or _UNKNOWN: nothing."""
-        self._noted[name] = [_UNKNOWN] * len(self._keys)
+        """For each key what was done to this timer: its new time, NO_ENTRY, or UNKNOWN: nothing."""
+        self._noted[name] = [UNKNOWN] * len(self._keys)
         return self._noted[name]
 
     def load(self, i: int) -> Entries:
@@ -50,9 +50,9 @@ class TimerTable(CollectionTable):
         collection.entries, collection.loader = self.entries, self
         for name, times in self._noted.items():
             for cursor.i, us in enumerate(times):
-                if us is _ABSENT:
+                if us is NO_ENTRY:
                     collection._remove((name, ""))
-                elif us is not _UNKNOWN:
+                elif us is not UNKNOWN:
                     collection._put(collection._here(), (name, ""), us)
 
     def take(self, collection: CollectionHandle, i: int, name: str, label: str, us: int) -> bool:
@@ -63,9 +63,9 @@ class TimerTable(CollectionTable):
                 return False
             collection._remove((name, label))
             return True
-        if noted[i] is not _UNKNOWN and noted[i] != us:
+        if noted[i] is not UNKNOWN and noted[i] != us:
             return False
-        noted[i] = _ABSENT
+        noted[i] = NO_ENTRY
         return True
 
     @property
@@ -100,7 +100,7 @@ class TimerTable(CollectionTable):
 
 
 def _is(us: Any) -> bool:
-    return us is not _UNKNOWN
+    return us is not UNKNOWN
 
 
 class TimerHandle:
@@ -174,7 +174,7 @@ class TimerHandle:
         """When it will fire; None if it is not set."""
         collection = self._collection
         us = collection._lookup(collection._here(), self._labelled(label))
-        return None if us is _ABSENT else from_us(us)
+        return None if us is NO_ENTRY else from_us(us)
 
     def labels(self) -> list[str]:
         """The labels that are set."""

@@ -33,7 +33,7 @@ from millrace.operators.process.declarations import (
     ProcessingTimeTimer,
     Value,
 )
-from millrace.operators.process.handles import _ABSENT, CollectionHandle
+from millrace.operators.process.handles import NO_ENTRY, CollectionHandle
 from millrace.operators.process.processor import Processor
 from millrace.operators.spark_processor.states import ListState, MapState, State, ValueState
 from millrace.operators.spark_processor.values import Shape, nullable
@@ -243,7 +243,7 @@ class RunningHandle(_Handle):
         timers = self._collection("registerTimer")
         ms = operator.index(expiryTimestampMs)
         here, key = timers._here(), (TIMER, str(ms))
-        if timers._lookup(here, key) is _ABSENT:
+        if timers._lookup(here, key) is NO_ENTRY:
             timers._put(here, key, min(ms * 1000, _LONGEST_US))
 
     def deleteTimer(self, expiryTimestampMs: int) -> None:

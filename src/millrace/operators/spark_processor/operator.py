@@ -35,7 +35,7 @@ from millrace.operators.input import Input
 from millrace.operators.operator import Change, Column, Moment
 from millrace.operators.process import spec
 from millrace.operators.process.arrivals import Arrivals
-from millrace.operators.process.handles import _ABSENT
+from millrace.operators.process.handles import NO_ENTRY
 from millrace.operators.process.keyed import Schemas, late_mask
 from millrace.operators.process.keyed_states import KeyedStates
 from millrace.operators.process.per_key import (
@@ -217,12 +217,12 @@ class _Caller:
         owner = iter(numbers.tolist())
         for label in (label for timers in expired for label in timers.labels):
             self._states.cursor.i = number = next(owner)
-            if timers._lookup(timers._here(), (TIMER, label)) is not _ABSENT:
+            if timers._lookup(timers._here(), (TIMER, label)) is not NO_ENTRY:
                 found.add((int(label), number))
         for number, entries in enumerate(timers.entries):
             if entries is not None and entries.changed:
                 for (_, label), time_us in entries.changed.items():
-                    if time_us is not _ABSENT and int(label) <= self._now_ms:
+                    if time_us is not NO_ENTRY and int(label) <= self._now_ms:
                         found.add((int(label), number))
         return sorted(found)
 

@@ -27,10 +27,11 @@ from millrace.spark.bookkeeping import checkpoint_files, wait_for_sources
 from millrace.spark.epoch import RunningEpoch
 from millrace.spark.executors import slots
 from millrace.spark.failures import unwrapped
+from millrace.spark.interruption import await_stop, interrupted, is_interruption
 from millrace.spark.realtime.checks import check_slots, explained, is_cause, symptom_stage
 from millrace.spark.realtime.plan import RealTimePlan
 from millrace.spark.realtime.settings import RealTimeOptions, settings
-from millrace.spark.run import Run, _await_stop, _interrupted, _is_interruption
+from millrace.spark.run import Run
 from millrace.spark.shard import encode_times
 
 BEGIN_SECONDS = 120.0
@@ -112,10 +113,10 @@ class RealTimeRun(Run):
     def begin(self, batch: int) -> str:
         """What Spark calls before the first task of a batch; the epoch's times."""
         self._leave()
-        if self._is_halting():
-            _await_stop(self._spark)
+        if self.is_halting():
+            await_stop(self._spark)
             raise StoppingError("the query is being stopped; this batch runs after its next start.")
-        self._epoch_lock.acquire()
+        self.epoch_lock.acquire()
         self._has_lock = True
         try:
             if self.failure is not None:
@@ -123,7 +124,7 @@ class RealTimeRun(Run):
             moment = self._begin(int(batch))
         except BaseException as error:
             if not isinstance(error, StoppingError):
-                self._fail(error)
+                self.fail(error)
             self._leave()
             raise
         self._begun.set()
@@ -132,7 +133,7 @@ class RealTimeRun(Run):
     def _begin(self, batch: int) -> str:
         plan = self._plan
         assert plan is not None
-        epoch = self._runner.begin(batch)
+        epoch = self.runner.begin(batch)
         if epoch is None:
             raise EpochFailedError(
                 f"Spark has begun batch {batch} again, which is in the manifest of epoch "
@@ -153,15 +154,15 @@ class RealTimeRun(Run):
 
     def _plan_again(self) -> None:
         """Other assignments hold from now on: this batch is for the plan that has them."""
-        self._halting.set()
+        self.halting.set()
         threading.Thread(target=self._relaunch, name="millrace-relaunch").start()
         self._leave()
-        _await_stop(self._spark)
+        await_stop(self._spark)
         raise StoppingError("the query gets another plan; this batch runs with it.")
 
     def _relaunch(self) -> None:
         self.director.restarting.set()
-        self._restart()
+        self.restart()
 
     def commit(self, batch: int) -> None:
         """What Spark calls when all tasks of a batch have ended."""
@@ -172,14 +173,14 @@ class RealTimeRun(Run):
             hooks.reach(hooks.AFTER_SINK, epoch.times.epoch)
             epoch.phases["run"] = clock.stopwatch() - epoch.started
             offsets, before = self._offsets(), self.trail.offsets
-            self._runner.commit(epoch, plan.reports(), offsets)
+            self.runner.commit(epoch, plan.reports(), offsets)
             self._is_idle = before is not None and _reached(offsets) == _reached(before)
             self._running = None
-            self._note(self._runner.finish(epoch))
+            self.note_epoch(self.runner.finish(epoch))
         except BaseException as error:
-            if self._is_halting() and _is_interruption(error):
-                raise _interrupted() from None
-            self._fail(error)
+            if self.is_halting() and is_interruption(error):
+                raise interrupted() from None
+            self.fail(error)
             raise
 
     def abort(self, batch: int) -> None:
@@ -207,8 +208,8 @@ class RealTimeRun(Run):
     def _leave(self) -> None:
         if self._has_lock:
             self._has_lock = False
-            self._last_batch = clock.stopwatch()
-            self._epoch_lock.release()
+            self.last_batch = clock.stopwatch()
+            self.epoch_lock.release()
 
     def _execution(self) -> Any:
         query_id = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId")
@@ -229,17 +230,17 @@ class RealTimeRun(Run):
             int(n) for n in offsets.partitions(self._execution().lastExecution().executedPlan())
         ]
 
-    def _halt(self, timeout: float) -> None:
+    def halt(self, timeout: float) -> None:
         """Stop Spark's query between two batches, or at the latest after `timeout` seconds."""
         until = clock.stopwatch() + timeout
         idle = False
         while not idle and clock.stopwatch() < until and self.spark_query.isActive:
-            idle = self._epoch_lock.acquire(timeout=0.1)
+            idle = self.epoch_lock.acquire(timeout=0.1)
         try:
             self.spark_query.stop()
         finally:
             if idle:
-                self._epoch_lock.release()
+                self.epoch_lock.release()
 
     def stop(self, timeout: float) -> None:
         super().stop(timeout)
