@@ -57,9 +57,9 @@ class BoundedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
-        self._watched = loop.call_later(LOOK_SECONDS, self._look)
+        self._watched = loop.call_later(LOOK_SECONDS, self._close_if_stuck)
 
-    def _look(self) -> None:
+    def _close_if_stuck(self) -> None:
         """Close the connection if nothing has been answered since the last look."""
         if self.cycle is self._seen:
             # uvicorn itself closes a connection that is idle after an answer, and much sooner.

@@ -22,14 +22,14 @@ UNTIL_WOKEN = 3600.0
 
 _log = logging.getLogger("millrace")
 
-Step = Callable[[], float | None]
+Repeated = Callable[[], float | None]
 """Does its work once. Returns for how many seconds to pause, or None to end the thread."""
 
 
 class Repeating:
     """A daemon thread around a step."""
 
-    def __init__(self, name: str, step: Step) -> None:
+    def __init__(self, name: str, step: Repeated) -> None:
         self.name = name
         self._step = step
         self._wake = threading.Event()

@@ -76,7 +76,7 @@ def parts() -> Iterator[Part]:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _RehearsedRows:
     """What an epoch's inputs are made of: two keys, two rows each."""
 
     hi: UInt64Array
@@ -89,18 +89,18 @@ class _Rows:
         return decode(pa.concat_tables([rows.slice(0, 1), rows.slice(1)]))
 
 
-def _part(operator: Operator, make: Callable[[_Rows], Input]) -> Part:
+def _part(operator: Operator, make: Callable[[_RehearsedRows], Input]) -> Part:
     hi = np.asarray([1, 1 << 63, 1, 1 << 63], np.uint64)
     keys = pa.array([1, 2, 1, 2])
     epochs = []
     for number in range(_EPOCHS):
         first = _START + number * _SPAN
-        rows = _Rows(hi, keys, pa.array([first, first, first + 1, first + 1]))
+        rows = _RehearsedRows(hi, keys, pa.array([first, first, first + 1, first + 1]))
         epochs.append((make(rows), first - _SPAN if number else None))
     return Part(operator, tuple(epochs))
 
 
-def _joined(rows: _Rows) -> Input:
+def _joined(rows: _RehearsedRows) -> Input:
     left, right = pa.array([1, None, None, 2]), pa.array([None, 1, 2, None])
     is_right = pa.array([False, True, True, False])
     return rows.input(
@@ -108,25 +108,25 @@ def _joined(rows: _Rows) -> Input:
     )
 
 
-def _pieces(rows: _Rows) -> Input:
+def _pieces(rows: _RehearsedRows) -> Input:
     ones = pa.array([1] * len(rows.keys))
     totals = ((ones,), (ones, ones))
     spans = {"count": ones, "first_us": rows.times, "last_us": rows.times}
     return rows.input(keys=(rows.keys,), partials=totals, **spans)
 
 
-def _panes(rows: _Rows) -> Input:
+def _panes(rows: _RehearsedRows) -> Input:
     ones = pa.array([1] * len(rows.keys))
     pane = pa.array([time // _SPAN * _SPAN for time in rows.times.to_pylist()])
     return rows.input(keys=(rows.keys,), partials=((ones,), (ones, ones)), pane=pane, count=ones)
 
 
-def _whole(rows: _Rows) -> Input:
+def _whole(rows: _RehearsedRows) -> Input:
     part = np.zeros(len(rows.keys), np.int32)
     return rows.input(keys=(), part=part, columns=(rows.keys,), event_us=rows.times)
 
 
-def _best(rows: _Rows) -> Input:
+def _best(rows: _RehearsedRows) -> Input:
     row = {"a": rows.times[-1].as_py(), "b": 1}
     lists = pa.array([[row]] * len(rows.keys), pa.list_(types.arrow_type(_ROW, "row")))
     return rows.input(keys=(rows.keys,), partials=((lists,),))

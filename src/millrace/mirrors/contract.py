@@ -74,7 +74,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Step:
+class MirrorStep:
     """What takes a target from one mark to another."""
 
     kind: str
@@ -107,13 +107,13 @@ class Target(Protocol):
     def mark(self) -> Mark | None:
         """What it shows; None if it is empty. Refuses rows that are not a mirror's."""
 
-    def apply(self, step: Step) -> None:
+    def apply(self, step: MirrorStep) -> None:
         """Take the step, all of it or nothing."""
 
     def close(self) -> None: ...
 
 
-def check_mark(title: str, found: Mark | None, step: Step) -> None:
+def check_mark(title: str, found: Mark | None, step: MirrorStep) -> None:
     """Raise unless a target's mark is the one that a step starts from."""
     if found != step.before:
         there = "nothing" if found is None else f"epoch {found.epoch}"

@@ -36,7 +36,7 @@ from millrace.errors import (
 from millrace.ids import Epoch, OperatorName
 from millrace.log import Journal, open_store
 from millrace.log.leases import Holder, acquire
-from millrace.mirrors.contract import Mark, Step, Target
+from millrace.mirrors.contract import Mark, MirrorStep, Target
 from millrace.mirrors.rows import MirroredTable
 from millrace.mirrors.steps import copy, step_to
 from millrace.mirrors.targets import open_target
@@ -179,7 +179,7 @@ class Mirror:
         self._take(step)
         return after.epoch
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: MirrorStep) -> None:
         upserts, deletes = _Counted(step.upserts), _Counted(step.deletes)
         epoch = step.after.epoch
         hooks.reach(hooks.BEFORE_STEP, epoch)

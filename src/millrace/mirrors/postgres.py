@@ -33,7 +33,7 @@ from millrace.errors import (
     MirrorUnreachableError,
     UnsupportedMirrorError,
 )
-from millrace.mirrors.contract import Mark, Step, check_mark, pieces
+from millrace.mirrors.contract import Mark, MirrorStep, check_mark, pieces
 from millrace.mirrors.encoding import keys_of, text_of
 from millrace.operators.process.convert import to_python
 from millrace.reading.json_values import rows_to_json
@@ -140,7 +140,7 @@ class PostgresTarget:
         (found,) = connection.execute(asked, [table]).fetchone() or (False,)
         return bool(found)
 
-    def apply(self, step: Step) -> None:
+    def apply(self, step: MirrorStep) -> None:
         self._check_names([*step.schema.names])
         with self._explained():
             connection = self._connection
@@ -165,7 +165,7 @@ class PostgresTarget:
                 ).format(sql.Identifier(MARKS))
             )
 
-    def _make_table(self, connection: Connection, step: Step, found: Mark | None) -> None:
+    def _make_table(self, connection: Connection, step: MirrorStep, found: Mark | None) -> None:
         if found is None:
             columns = _declared(step.schema)
             made = sql.SQL("CREATE TABLE {} ({} uuid PRIMARY KEY, {})")
@@ -184,7 +184,7 @@ class PostgresTarget:
             index = sql.SQL("CREATE INDEX ON {} ({})").format(self._table, listed)
             connection.execute(index)
 
-    def _alter(self, connection: Connection, step: Step, before: dict[str, str]) -> set[str]:
+    def _alter(self, connection: Connection, step: MirrorStep, before: dict[str, str]) -> set[str]:
         """Give the table the columns of a state that has others than before; returns the new."""
         after = dict(step.after.columns)
         gone = [name for name, kind in before.items() if after.get(name) != kind]
@@ -197,7 +197,7 @@ class PostgresTarget:
             connection.execute(altered.format(self._table, sql.SQL(", ").join(changes)))
         return set(new)
 
-    def _stage(self, connection: Connection, step: Step) -> None:
+    def _stage(self, connection: Connection, step: MirrorStep) -> None:
         """Copy the step's rows into temporary tables."""
         names = [KEY, *step.schema.names]
         listed = sql.SQL(", ").join(map(sql.Identifier, names))
@@ -223,7 +223,7 @@ class PostgresTarget:
             for row in rows:
                 copying.write_row(row)
 
-    def _merge(self, connection: Connection, step: Step) -> None:
+    def _merge(self, connection: Connection, step: MirrorStep) -> None:
         key, table = sql.Identifier(KEY), self._table
         gone, staged = sql.Identifier(GONE), sql.Identifier(STAGED)
         if step.is_copy:
@@ -308,7 +308,7 @@ def _declared(schema: pa.Schema) -> list[sql.Composed]:
 
 
 def _rows(
-    batches: Iterable[pa.RecordBatch], step: Step, columns: Sequence[str]
+    batches: Iterable[pa.RecordBatch], step: MirrorStep, columns: Sequence[str]
 ) -> Iterator[Sequence[Any]]:
     """Rows with their digests, for COPY."""
     for batch in pieces(batches, TOGETHER):

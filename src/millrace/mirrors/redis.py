@@ -31,7 +31,7 @@ from millrace.errors import (
     MirrorUnreachableError,
     UnsupportedMirrorError,
 )
-from millrace.mirrors.contract import Mark, Step, check_mark, pieces
+from millrace.mirrors.contract import Mark, MirrorStep, check_mark, pieces
 from millrace.mirrors.encoding import keys_of, values_of
 
 EPOCH, MARK, ROWS, STAGING = "epoch", "mark", "rows", "staging"
@@ -83,7 +83,7 @@ class RedisTarget:
             )
         return mark
 
-    def apply(self, step: Step) -> None:
+    def apply(self, step: MirrorStep) -> None:
         with self._explained():
             staged = self._stage(step) if step.is_copy else None
             pipe = self._client.pipeline(transaction=True)
@@ -114,7 +114,7 @@ class RedisTarget:
             finally:
                 pipe.reset()
 
-    def _check(self, pipe: Pipeline, step: Step, staged: tuple[str, int] | None) -> None:
+    def _check(self, pipe: Pipeline, step: MirrorStep, staged: tuple[str, int] | None) -> None:
         """What is watched, read again: it may have changed before it was."""
         answer: Any = pipe.hmget(self.mark_key, MARK, STAGING)
         data, staging = answer
@@ -125,7 +125,7 @@ class RedisTarget:
                 "mirror for a target."
             )
 
-    def _stage(self, step: Step) -> tuple[str, int]:
+    def _stage(self, step: MirrorStep) -> tuple[str, int]:
         """Write a copy beside the rows; its key, and how many rows it has."""
         key = f"{self.rows_key}:{clock.fresh_id()}"
         last = self._client.hget(self.mark_key, STAGING)
@@ -142,7 +142,7 @@ class RedisTarget:
             hooks.reach(hooks.STAGED_STEP, step.after.epoch)
         return key, count
 
-    def _change(self, pipe: Pipeline, step: Step) -> None:
+    def _change(self, pipe: Pipeline, step: MirrorStep) -> None:
         for batch in pieces(step.deletes, TOGETHER):
             # A key is bytes, which the client takes; its annotations say text alone.
             gone: list[Any] = list(keys_of(batch, step.keys))

@@ -29,7 +29,7 @@ from millrace.errors import (
     MirrorUnreachableError,
 )
 from millrace.fields import Fields
-from millrace.mirrors.contract import Mark, Step, check_mark, pieces
+from millrace.mirrors.contract import Mark, MirrorStep, check_mark, pieces
 from millrace.mirrors.encoding import keys_of, values_of
 
 MARK = b"millrace.mirror"
@@ -121,7 +121,7 @@ class RocksDbTarget:
         found = self._found()
         return None if found is None else found[1]
 
-    def apply(self, step: Step) -> None:
+    def apply(self, step: MirrorStep) -> None:
         found = self._found()
         check_mark(self.title, None if found is None else found[1], step)
         if step.is_copy or found is None:
@@ -129,7 +129,7 @@ class RocksDbTarget:
         else:
             self._change(step, found[0])
 
-    def _copy(self, step: Step) -> None:
+    def _copy(self, step: MirrorStep) -> None:
         rows = f"{ROWS}{clock.fresh_id()}"
         with self._explained():
             self._families[rows] = self._writable.create_column_family(rows, _options())
@@ -144,7 +144,7 @@ class RocksDbTarget:
             self._commit(WriteBatch(raw_mode=True), rows, step.after)
         self._drop_leftovers()
 
-    def _change(self, step: Step, rows: str) -> None:
+    def _change(self, step: MirrorStep, rows: str) -> None:
         with self._explained():
             handle = self._writable.get_column_family_handle(rows)
             written = WriteBatch(raw_mode=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 from millrace.errors import MissingFileError, UnknownEpochError
-from millrace.mirrors.contract import CHANGES, COMPARISON, COPY, Mark, Step
+from millrace.mirrors.contract import CHANGES, COMPARISON, COPY, Mark, MirrorStep
 from millrace.mirrors.encoding import keys_of, values_of
 from millrace.mirrors.rows import MirroredTable
 
@@ -24,7 +24,7 @@ Earlier = Callable[[], MirroredTable | None]
 """Opens the epoch that is shown; None if it is not retained."""
 
 
-def step_to(after: Mark, table: MirroredTable, shown: Mark | None, earlier: Earlier) -> Step:
+def step_to(after: Mark, table: MirroredTable, shown: Mark | None, earlier: Earlier) -> MirrorStep:
     """The step from what is shown to a table."""
     if shown is None or not _fits(shown, after):
         return copy(after, table, shown)
@@ -43,7 +43,7 @@ def step_to(after: Mark, table: MirroredTable, shown: Mark | None, earlier: Earl
     return _step(COMPARISON, after, table, shown, upserts, deletes)
 
 
-def copy(after: Mark, table: MirroredTable, shown: Mark | None) -> Step:
+def copy(after: Mark, table: MirroredTable, shown: Mark | None) -> MirrorStep:
     """The step that replaces whatever is shown."""
     return _step(COPY, after, table, shown, table.scan(), ())
 
@@ -59,8 +59,8 @@ def _step(
     shown: Mark | None,
     upserts: Iterable[pa.RecordBatch],
     deletes: Iterable[pa.RecordBatch],
-) -> Step:
-    return Step(kind, shown, after, table.schema, table.keys, upserts, deletes)
+) -> MirrorStep:
+    return MirrorStep(kind, shown, after, table.schema, table.keys, upserts, deletes)
 
 
 def compared(

@@ -65,7 +65,7 @@ class MainRows(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Kind:
+class OperatorKind:
     """What the rest of Millrace asks of a kind of operator."""
 
     describe: Callable[[Sequence[pa.Field], Spec], StateLayout]
@@ -104,20 +104,20 @@ def _check_process(name: OperatorName, old: Spec, new: Spec) -> None:
 
 
 KINDS = {
-    AGGREGATE: Kind(
+    AGGREGATE: OperatorKind(
         aggregate_layout.describe,
         aggregate_evolution.check_change,
         spec_check.check_aggregate,
         ("millrace.operators.aggregate.operator", "AggregateOperator"),
     ),
-    WINDOW: Kind(
+    WINDOW: OperatorKind(
         window_layout.describe,
         window_evolution.check_change,
         spec_check.check_window,
         ("millrace.operators.window.operator", "WindowOperator"),
         MainRows.WINDOWS,
     ),
-    JOIN: Kind(
+    JOIN: OperatorKind(
         join_layout.describe,
         join_evolution.check_change,
         spec_check.check_join,
@@ -125,33 +125,33 @@ KINDS = {
         MainRows.WAITING,
         waiting=(RIGHT,),
     ),
-    AS_OF: Kind(
+    AS_OF: OperatorKind(
         as_of_layout.describe,
         as_of_evolution.check_change,
         spec_check.check_as_of,
         ("millrace.operators.as_of.operator", "AsOfOperator"),
         waiting=(LEFT, RIGHT),
     ),
-    LOOKUP: Kind(
+    LOOKUP: OperatorKind(
         lookup_layout.describe,
         lookup_evolution.check_change,
         spec_check.check_lookup,
         ("millrace.operators.lookup.operator", "LookupOperator"),
     ),
-    SESSION: Kind(
+    SESSION: OperatorKind(
         session_layout.describe,
         session_evolution.check_change,
         spec_check.check_session,
         ("millrace.operators.session.operator", "SessionOperator"),
         MainRows.SESSIONS,
     ),
-    DEDUP: Kind(
+    DEDUP: OperatorKind(
         dedup_layout.describe,
         dedup_evolution.check_change,
         spec_check.check_dedup,
         ("millrace.operators.dedup.operator", "DedupOperator"),
     ),
-    PATTERN: Kind(
+    PATTERN: OperatorKind(
         pattern_layout.describe,
         pattern_evolution.check_change,
         spec_check.check_pattern,
@@ -159,30 +159,30 @@ KINDS = {
         MainRows.WAITING,
         owned=(PARTIAL, MATCHED),
     ),
-    ADJACENCY: Kind(
+    ADJACENCY: OperatorKind(
         graph_layout.describe_adjacency,
         graph_evolution.check_change,
         spec_check.check_adjacency,
         ("millrace.operators.graph.adjacency", "AdjacencyOperator"),
         owned=(NEIGHBOURS,),
     ),
-    COMPONENTS: Kind(
+    COMPONENTS: OperatorKind(
         graph_layout.describe_components,
         graph_evolution.check_change,
         spec_check.check_components,
         ("millrace.operators.graph.components", "ComponentsOperator"),
     ),
-    TRIANGLES: Kind(
+    TRIANGLES: OperatorKind(
         graph_layout.describe_triangles,
         graph_evolution.check_change,
         spec_check.check_triangles,
         ("millrace.operators.graph.triangles", "TrianglesOperator"),
     ),
-    PROCESS: Kind(process_layout.describe, _check_process, spec_check.check_process, None),
+    PROCESS: OperatorKind(process_layout.describe, _check_process, spec_check.check_process, None),
 }
 
 
-def kind_of(name: OperatorName, spec: Spec) -> Kind:
+def operator_kind(name: OperatorName, spec: Spec) -> OperatorKind:
     """The kind of an operator; raises if a newer Millrace wrote its spec."""
     kind = spec.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
@@ -202,7 +202,7 @@ def check_spec(spec: Spec) -> None:
 
 def from_spec(name: OperatorName, spec: Spec, *, ansi: bool = True) -> Operator:
     """The operator a spec describes."""
-    return kind_of(name, spec).from_spec(name, spec, ansi)
+    return operator_kind(name, spec).from_spec(name, spec, ansi)
 
 
 def check_change(name: OperatorName, old: Spec, new: Spec) -> None:
@@ -211,4 +211,4 @@ def check_change(name: OperatorName, old: Spec, new: Spec) -> None:
         raise SchemaChangedError(
             f"operator {name!r} was {old['kind']!r} and is now {new['kind']!r}. {ADVICE}"
         )
-    kind_of(name, new).check_change(name, old, new)
+    operator_kind(name, new).check_change(name, old, new)

@@ -19,7 +19,7 @@ from millrace.operators.process.layout import (
 )
 from millrace.operators.process.spec import StateSpecs
 from millrace.operators.process.sweep import sweep_of
-from millrace.operators.registry import check_spec, kind_of
+from millrace.operators.registry import check_spec, operator_kind
 from millrace.state.eviction import Eviction
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Description:
     """The tables and columns of one operator."""
 
     def __init__(self, name: OperatorName, spec: dict[str, Any]) -> None:
-        kind = kind_of(name, spec)
+        kind = operator_kind(name, spec)
         check_spec(spec)
         self.name = name
         self.spec = spec

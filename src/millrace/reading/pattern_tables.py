@@ -15,7 +15,7 @@ class PartialMatches(EvictedTable):
         return shown_partials(list(self.description.key_schema), self.description.spec)
 
 
-class MatchedRows(EvictedTable):
+class TakenRows(EvictedTable):
     """A row per row that a partial match has taken, or took not long ago."""
 
     def _results(self) -> list[ResultColumn]:

@@ -33,7 +33,7 @@ from millrace.reading.description import Collection, Description
 from millrace.reading.graph_tables import NeighbourTable
 from millrace.reading.join_table import JoinTable
 from millrace.reading.owned_table import OwnedTable
-from millrace.reading.pattern_tables import MatchedRows, PartialMatches
+from millrace.reading.pattern_tables import PartialMatches, TakenRows
 from millrace.reading.replicas import gathered, scan
 from millrace.reading.sessions import SessionTable
 from millrace.reading.snapshot import Snapshot
@@ -262,7 +262,7 @@ def tables(snapshot: Snapshot, operator: str) -> dict[str, StateTable]:
 
 _OWNED_TABLES: dict[str, type[StateTable]] = {
     PARTIAL: PartialMatches,
-    MATCHED: MatchedRows,
+    MATCHED: TakenRows,
     NEIGHBOURS: NeighbourTable,
 }
 _NONE: Int64Array = np.empty(0, np.int64)

@@ -43,7 +43,7 @@ class MoveStatus:
 
 
 @dataclass(frozen=True)
-class Step:
+class MoveStep:
     """What to do for one epoch."""
 
     assignment: Assignment
@@ -56,24 +56,24 @@ class Step:
     """Stop the query and start it again with the assignment."""
 
 
-def _live(status: MoveStatus) -> Step:
+def _live(status: MoveStatus) -> MoveStep:
     """New owners follow the log while epochs run; then ownership flips."""
     if all(status.is_ready(group) for group in status.plan.moved):
-        return Step(status.plan.target, done=True)
-    return Step(status.plan.current, background=status.plan.moved)
+        return MoveStep(status.plan.target, done=True)
+    return MoveStep(status.plan.current, background=status.plan.moved)
 
 
-def _restart(status: MoveStatus) -> Step:
+def _restart(status: MoveStatus) -> MoveStep:
     """Stop the query and start it again, as Spark and Flink do."""
-    return Step(status.plan.target, done=True, restart=True)
+    return MoveStep(status.plan.target, done=True, restart=True)
 
 
-def _pause(status: MoveStatus) -> Step:
+def _pause(status: MoveStatus) -> MoveStep:
     """Everything moves at one epoch boundary, which waits for it."""
-    return Step(status.plan.target, before=status.plan.moved, done=True)
+    return MoveStep(status.plan.target, before=status.plan.moved, done=True)
 
 
-def _fluid(status: MoveStatus) -> Step:
+def _fluid(status: MoveStatus) -> MoveStep:
     """A few key groups per epoch, the hottest last."""
     plan = status.plan
     load = status.load if len(status.load) else np.zeros(plan.current.key_groups)
@@ -81,15 +81,15 @@ def _fluid(status: MoveStatus) -> Step:
     number = max(1, -(-plan.current.key_groups // (2 * FLUID_STEPS)))
     chunk = tuple(sorted(coolest_first[:number]))
     done = len(chunk) == len(plan.moved)
-    return Step(plan.after(frozenset(chunk)).current, before=chunk, done=done)
+    return MoveStep(plan.after(frozenset(chunk)).current, before=chunk, done=done)
 
 
-def _lazy(status: MoveStatus) -> Step:
+def _lazy(status: MoveStatus) -> MoveStep:
     """Ownership flips at once; pages are fetched when touched, or in the background."""
-    return Step(status.plan.target, background=status.plan.moved, done=True)
+    return MoveStep(status.plan.target, background=status.plan.moved, done=True)
 
 
-STRATEGIES: dict[str, Callable[[MoveStatus], Step]] = {
+STRATEGIES: dict[str, Callable[[MoveStatus], MoveStep]] = {
     "live": _live,
     "restart": _restart,
     "pause": _pause,
@@ -109,8 +109,8 @@ def check_strategy(name: object) -> str:
     return name
 
 
-def next_step(strategy: str, status: MoveStatus) -> Step:
+def next_step(strategy: str, status: MoveStatus) -> MoveStep:
     """What to do for the next epoch; with nothing left to move, the target."""
     if not status.plan.moved:
-        return Step(status.plan.target, done=True)
+        return MoveStep(status.plan.target, done=True)
     return STRATEGIES[strategy](status)

@@ -68,10 +68,10 @@ class Reading:
 
 def read_plan(df: DataFrame) -> Reading:
     """Describe the plan of a streaming DataFrame."""
-    return _Reader(df).read()
+    return _PlanReading(df).read()
 
 
-class _Reader:
+class _PlanReading:
     def __init__(self, df: DataFrame) -> None:
         self._spark = df.sparkSession
         self._package = jvm.load(self._spark)

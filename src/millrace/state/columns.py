@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millrace.arrays import UInt64Array
 from millrace.state.addresses import unpack
-from millrace.state.gathering import Fixed, reader_of
+from millrace.state.gathering import Fixed, gatherer_of
 
 _SERIALS = itertools.count(1)
 """No two chunks of a process have the same, whichever replica they belong to."""
@@ -33,35 +33,35 @@ class ColumnStore:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self._readers = {field.name: reader_of(field.type) for field in schema}
+        self._gatherers = {field.name: gatherer_of(field.type) for field in schema}
         self._chunks: dict[int, pa.RecordBatch] = {}
         self._serials: dict[int, int] = {}
         self._widened: dict[int, dict[str, pa.Array]] = {}
         self._free: list[int] = []
         self._next = 1
-        for reader in self._readers.values():
-            reader.set(0, None)
+        for gatherer in self._gatherers.values():
+            gatherer.set(0, None)
 
     def add(self, batch: pa.RecordBatch) -> int:
         """Register a page and return its chunk number."""
         chunk = self._free.pop() if self._free else self._next
         self._next = max(self._next, chunk + 1)
         names = set(batch.schema.names)
-        for name, reader in self._readers.items():
+        for name, gatherer in self._gatherers.items():
             column = None
             if name in names:
                 column = batch.column(name)
-                if column.type != reader.type:
-                    column = column.cast(reader.type)
+                if column.type != gatherer.type:
+                    column = column.cast(gatherer.type)
                     self._widened.setdefault(chunk, {})[name] = column
-            reader.set(chunk, column)
+            gatherer.set(chunk, column)
         self._chunks[chunk] = batch
         self._serials[chunk] = next(_SERIALS)
         return chunk
 
     def release(self, chunk: int) -> None:
-        for reader in self._readers.values():
-            reader.set(chunk, None)
+        for gatherer in self._gatherers.values():
+            gatherer.set(chunk, None)
         del self._chunks[chunk]
         self._widened.pop(chunk, None)
         self._free.append(chunk)
@@ -85,14 +85,14 @@ class ColumnStore:
 
     def values(self, name: str) -> UInt64Array:
         """Per chunk, a pointer to a fixed-width column's values."""
-        reader = self._readers[name]
-        assert isinstance(reader, Fixed)
-        return reader.values.array
+        gatherer = self._gatherers[name]
+        assert isinstance(gatherer, Fixed)
+        return gatherer.values.array
 
     def gather(self, packed: UInt64Array, names: Sequence[str]) -> list[pa.Array]:
         """One array per column; NULL where the address is 0."""
         at = unpack(packed)
-        return [self._readers[name].gather(at) for name in names]
+        return [self._gatherers[name].gather(at) for name in names]
 
     @property
     def mapped_bytes(self) -> int:

@@ -47,7 +47,7 @@ class Pointers:
         self.array[chunk] = pointer
 
 
-class Reader:
+class ColumnGatherer:
     """Gathers one column, or one level of a nested one."""
 
     def __init__(self, data_type: pa.DataType) -> None:
@@ -74,7 +74,7 @@ class Reader:
         raise NotImplementedError
 
 
-class Fixed(Reader):
+class Fixed(ColumnGatherer):
     """Values of 1, 2, 4, 8 or 16 bytes."""
 
     def __init__(self, data_type: pa.DataType) -> None:
@@ -106,7 +106,7 @@ class _Bits(Fixed):
         return pa.array(out, mask=None if valid.all() else ~valid)
 
 
-class _Binary(Reader):
+class _Binary(ColumnGatherer):
     """Strings and binaries with 32-bit offsets."""
 
     def __init__(self, data_type: pa.DataType) -> None:
@@ -132,7 +132,7 @@ class _Binary(Reader):
         return pa.Array.from_buffers(self.type, len(at), buffers)
 
 
-class _Nested(Reader):
+class _Nested(ColumnGatherer):
     """Lists and maps: offsets into a child column of the same chunk."""
 
     def __init__(self, data_type: pa.DataType) -> None:
@@ -143,9 +143,9 @@ class _Nested(Reader):
                 pa.field("key", data_type.key_type, nullable=False),
                 data_type.item_field.with_name("value"),
             ]
-            self.child = reader_of(pa.struct(fields))
+            self.child = gatherer_of(pa.struct(fields))
         else:
-            self.child = reader_of(data_type.value_type)
+            self.child = gatherer_of(data_type.value_type)
 
     def _set(self, chunk: int, array: pa.Array | None, buffers: Sequence[pa.Buffer | None]) -> None:
         self.offsets.set(chunk, buffers[1] if array is not None else None)
@@ -169,10 +169,10 @@ class _Nested(Reader):
         )
 
 
-class _Struct(Reader):
+class _Struct(ColumnGatherer):
     def __init__(self, data_type: pa.DataType) -> None:
         super().__init__(data_type)
-        self.children = [reader_of(field.type) for field in data_type]
+        self.children = [gatherer_of(field.type) for field in data_type]
 
     def _set(self, chunk: int, array: pa.Array | None, buffers: Sequence[pa.Buffer | None]) -> None:
         for i, child in enumerate(self.children):
@@ -183,7 +183,7 @@ class _Struct(Reader):
         return pa.Array.from_buffers(self.type, len(at), [_bitmap(valid)], children=children)
 
 
-class _Null(Reader):
+class _Null(ColumnGatherer):
     def _set(self, chunk: int, array: pa.Array | None, buffers: Sequence[pa.Buffer | None]) -> None:
         pass
 
@@ -191,7 +191,7 @@ class _Null(Reader):
         return pa.nulls(len(at))
 
 
-def reader_of(data_type: pa.DataType) -> Reader:
+def gatherer_of(data_type: pa.DataType) -> ColumnGatherer:
     """What gathers a column of some type."""
     if pa.types.is_boolean(data_type):
         return _Bits(data_type)

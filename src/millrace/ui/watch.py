@@ -104,7 +104,7 @@ class Watch:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            self._look()
+            self._read_all()
             self.problem = ""
         except Exception as error:
             self.problem = str(error) or repr(error)
@@ -115,7 +115,7 @@ class Watch:
         """Put a mark of your own on the time line."""
         self._notes.append(Mark(kind, clock.now_ms(), title, detail))
 
-    def _look(self) -> None:
+    def _read_all(self) -> None:
         self._follow()
         if self._source is not None:
             self._take(self._source.status())

@@ -15,7 +15,7 @@ from tests.unit.mirrors.places import Place, PostgresPlace, RedisPlace
 
 from millrace.errors import MirrorHistoryError, MirrorTargetError, UnsupportedMirrorError
 from millrace.ids import Epoch, OperatorName
-from millrace.mirrors.contract import CHANGES, COPY, Mark, Step
+from millrace.mirrors.contract import CHANGES, COPY, Mark, MirrorStep
 from millrace.mirrors.encoding import key_of, keys_of
 from millrace.mirrors.targets import open_target
 
@@ -88,9 +88,9 @@ def mark(epoch: int, schema: pa.Schema = SCHEMA) -> Mark:
 
 def step(
     kind: str, epoch: int, upserts: list[pa.RecordBatch], deletes: list[pa.RecordBatch]
-) -> Step:
+) -> MirrorStep:
     before = None if epoch == 1 else mark(epoch - 1)
-    return Step(kind, before, mark(epoch), SCHEMA, KEYS, upserts, deletes)
+    return MirrorStep(kind, before, mark(epoch), SCHEMA, KEYS, upserts, deletes)
 
 
 def test_values_of_every_type(place: Place) -> None:
@@ -127,7 +127,7 @@ def test_a_step_whose_rows_cannot_be_read_is_not_taken(place: Place) -> None:
     target = open_target(place.url, "totals")
     target.apply(step(COPY, 1, [batch((1, "a"))], []))
     for kind in (COPY, CHANGES):
-        bad = Step(kind, mark(1), mark(2), SCHEMA, KEYS, broken(), [])
+        bad = MirrorStep(kind, mark(1), mark(2), SCHEMA, KEYS, broken(), [])
         with pytest.raises(MirrorTargetError, match="the log is gone"):
             target.apply(bad)
         assert target.mark() == mark(1)

@@ -13,7 +13,7 @@ import pytest
 from millrace.errors import UnsupportedTypeError
 from millrace.state.addresses import DELETED_BIT, ROW_BITS
 from millrace.state.columns import ColumnStore
-from millrace.state.gathering import Pointers, reader_of
+from millrace.state.gathering import Pointers, gatherer_of
 
 UTC = dt.UTC
 LEAF = pa.struct([("a", pa.int8()), ("b", pa.string())])
@@ -197,4 +197,4 @@ def test_an_array_without_nulls_has_no_bitmap() -> None:
 
 def test_the_widths_of_values() -> None:
     types = [pa.int8(), pa.int16(), pa.float32(), pa.int64(), pa.decimal128(9, 2)]
-    assert [reader_of(t).width for t in types] == [1, 2, 4, 8, 16]  # type: ignore[attr-defined]
+    assert [gatherer_of(t).width for t in types] == [1, 2, 4, 8, 16]  # type: ignore[attr-defined]

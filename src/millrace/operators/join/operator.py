@@ -227,13 +227,13 @@ class _Joining:
     def _pair(self) -> None:
         """All pairs of which one row is new."""
         left, right = self._left, self._right
-        new, stored = self._look(left, right, ALL)
+        new, stored = self._find_partners(left, right, ALL)
         self._emit(self._new(left, new), right.replica.gather(stored, right.names))
         right.met = _distinct(right, stored)
-        new, other = self._look(left, right, ALL, among_new=True)
+        new, other = self._find_partners(left, right, ALL, among_new=True)
         right.hit[other] = True
         self._emit(self._new(left, new), taken(right.own, other))
-        new, stored = self._look(right, left, ALL)
+        new, stored = self._find_partners(right, left, ALL)
         keys, own = self._new(right, new)
         self._emit((keys, left.replica.gather(stored, left.names)), own)
         left.met = _distinct(left, stored)
@@ -241,16 +241,16 @@ class _Joining:
     def _mark(self) -> None:
         """Which left rows have a partner; a semi join emits those that have got their first."""
         left, right = self._left, self._right
-        self._look(left, right, FIRST)
-        self._look(left, right, FIRST, among_new=True)
-        _, stored = self._look(right, left, ONCE)
+        self._find_partners(left, right, FIRST)
+        self._find_partners(left, right, FIRST, among_new=True)
+        _, stored = self._find_partners(right, left, ONCE)
         left.met = _distinct(left, stored)
         if self._operator.how == SEMI:
             self._emit(self._new(left, np.flatnonzero(left.hit)), [])
             fresh = left.met[~self._was_matched(left, left.met)]
             self._emit(self._stored(left, fresh), [])
 
-    def _look(
+    def _find_partners(
         self, side: _Side, other: _Side, mode: int, *, among_new: bool = False
     ) -> tuple[Int64Array, Any]:
         """New rows of one side that have partners on the other, and where those are."""

@@ -1,9 +1,9 @@
 """A compiled pattern over rows in order of key and time: what the kernel takes and gives.
 
-This knows neither state nor streams. `Rows` are those that are looked at now, and before them the
-ones that partial matches have taken. `Partials` are the starts of matches that are not settled, in
-order of key and row: each with the rows that its partial matches have taken, as a tree, and with
-the states that they are in.
+This knows neither state nor streams. `OrderedRows` are those that are looked at now, and before
+them the ones that partial matches have taken. `Partials` are the starts of matches that are not
+settled, in order of key and row: each with the rows that its partial matches have taken, as a tree,
+and with the states that they are in.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millrace.errors import PatternError, PatternLimitError
 from millrace.operators.arrays import float64s, int64s, validity
 from millrace.operators.pattern import matching, tree
 from millrace.operators.pattern.automaton import FIRST, Automaton
-from millrace.operators.pattern.program import Kind, Programs
+from millrace.operators.pattern.program import Programs, ValueKind
 
 EVERY, TO_NEXT, PAST_LAST = "every match", "skip to next", "skip past last"
 TO_FIRST, TO_LAST = "skip to first", "skip to last"
@@ -82,7 +82,7 @@ def parse_after(text: object, sequence: tree.Sequence) -> After:
 
 
 @dataclass(frozen=True)
-class Rows:
+class OrderedRows:
     """Rows in order of key and time."""
 
     bounds: Int64Array
@@ -170,7 +170,7 @@ class Matcher:
         self._skip = _MODES[after.mode], variable
         self._forgets = after.mode != EVERY and not programs.has_references
 
-    def run(self, rows: Rows, partials: Partials, until_us: int) -> Found:
+    def run(self, rows: OrderedRows, partials: Partials, until_us: int) -> Found:
         """Look at the rows that are due. No other row up to `until_us` will come."""
         programs = self.programs
         ranks, values = self._values(rows)
@@ -206,7 +206,9 @@ class Matcher:
             shown[matched], shown[~matched], paths, kept, nodes, threads, gone.astype(np.bool_)
         )
 
-    def _values(self, rows: Rows) -> tuple[Int64Array, tuple[Int64Array, Float64Array, Int64Array]]:
+    def _values(
+        self, rows: OrderedRows
+    ) -> tuple[Int64Array, tuple[Int64Array, Float64Array, Int64Array]]:
         """The columns that programs read, as numbers; and the constants that are texts."""
         n, programs = len(rows.time), self.programs
         wholes = np.zeros((len(programs.wholes), n), np.int64)
@@ -217,12 +219,12 @@ class Matcher:
         for number, (name, kind) in enumerate(programs.values):
             column = rows.columns[name]
             valid[number] = validity(column)
-            is_float = kind is Kind.FLOAT
+            is_float = kind is ValueKind.FLOAT
             place = places[is_float]
             places[is_float] += 1
             if is_float:
                 doubles[place] = float64s(column)
-            elif kind is Kind.TEXT:
+            elif kind is ValueKind.TEXT:
                 texts.append((place, column))
             else:
                 wholes[place] = int64s(column)

@@ -43,7 +43,7 @@ from millrace.operators.operator import MAIN, Change, Column, Moment, TableChang
 from millrace.operators.pattern import layout, storing, tree
 from millrace.operators.pattern.automaton import compile_pattern
 from millrace.operators.pattern.layout import MASK, MATCHED, NUMBER, PARTIAL
-from millrace.operators.pattern.matcher import Found, Matcher, Rows
+from millrace.operators.pattern.matcher import Found, Matcher, OrderedRows
 from millrace.operators.pattern.measures import measured
 from millrace.operators.pattern.program import compile_conditions
 from millrace.operators.pattern.spec import PatternDefinition
@@ -216,7 +216,7 @@ class _Matching:
         )
         looked, loaded = self._looked(due, expiring)
         keys = looked.keys
-        rows = Rows(
+        rows = OrderedRows(
             looked.bounds,
             keys.time,
             looked.mask,

@@ -90,7 +90,7 @@ MOST_DEPTH = 64
 """Values on the stack at once."""
 
 
-class Kind(enum.Enum):
+class ValueKind(enum.Enum):
     """What can be compared with what."""
 
     TRUTH = "truth value"
@@ -103,18 +103,18 @@ class Kind(enum.Enum):
 
     @property
     def is_number(self) -> bool:
-        return self in (Kind.WHOLE, Kind.FLOAT, Kind.NULL)
+        return self in (ValueKind.WHOLE, ValueKind.FLOAT, ValueKind.NULL)
 
 
-def kind_of(data_type: pa.DataType, column: str) -> Kind:
+def value_kind(data_type: pa.DataType, column: str) -> ValueKind:
     """What a column's values are; raises if conditions on earlier rows cannot compare them."""
     checks = {
-        Kind.TRUTH: pa.types.is_boolean,
-        Kind.WHOLE: pa.types.is_signed_integer,
-        Kind.FLOAT: pa.types.is_floating,
-        Kind.TEXT: pa.types.is_string,
-        Kind.TIME: pa.types.is_timestamp,
-        Kind.DATE: pa.types.is_date32,
+        ValueKind.TRUTH: pa.types.is_boolean,
+        ValueKind.WHOLE: pa.types.is_signed_integer,
+        ValueKind.FLOAT: pa.types.is_floating,
+        ValueKind.TEXT: pa.types.is_string,
+        ValueKind.TIME: pa.types.is_timestamp,
+        ValueKind.DATE: pa.types.is_date32,
     }
     for kind, check in checks.items():
         if check(data_type):
@@ -139,18 +139,18 @@ class Programs:
     """The constants."""
     registers: Int64Array
     """What to keep, of which variable, of which column, the column's place, whether a double."""
-    values: tuple[tuple[str, Kind], ...]
+    values: tuple[tuple[str, ValueKind], ...]
     """The columns that programs read."""
     has_references: bool
 
     @property
     def wholes(self) -> list[int]:
         """The numbers of the columns that are no doubles, in their order."""
-        return [i for i, (_, kind) in enumerate(self.values) if kind is not Kind.FLOAT]
+        return [i for i, (_, kind) in enumerate(self.values) if kind is not ValueKind.FLOAT]
 
     @property
     def doubles(self) -> list[int]:
-        return [i for i, (_, kind) in enumerate(self.values) if kind is Kind.FLOAT]
+        return [i for i, (_, kind) in enumerate(self.values) if kind is ValueKind.FLOAT]
 
 
 def compile_conditions(
@@ -190,7 +190,7 @@ class _Compiler:
         self.floats: list[float] = []
         self.texts: list[str] = []
         self.registers: dict[tuple[int, int, int, int, int], int] = {}
-        self.values: dict[str, Kind] = {}
+        self.values: dict[str, ValueKind] = {}
         self._places: dict[str, int] = {}
         self._variables = variables
         self._types = types
@@ -198,7 +198,7 @@ class _Compiler:
 
     def condition(self, variable: str, condition: Expression) -> None:
         kind = self._expression(condition)
-        if kind not in (Kind.TRUTH, Kind.NULL):
+        if kind not in (ValueKind.TRUTH, ValueKind.NULL):
             raise PatternError(
                 f"the condition of {variable!r} is a {kind.value}, and must be true or false."
             )
@@ -211,7 +211,7 @@ class _Compiler:
         if self._depth > MOST_DEPTH:
             raise PatternError("a condition on earlier rows is nested too deeply. Simplify it.")
 
-    def _value(self, name: str) -> tuple[int, int, Kind]:
+    def _value(self, name: str) -> tuple[int, int, ValueKind]:
         """A column: its number, its place among those of its sort, and what it is."""
         if name not in self._types:
             raise PatternError(
@@ -219,19 +219,21 @@ class _Compiler:
                 f"{', '.join(self._types)}."
             )
         if name not in self.values:
-            kind = kind_of(self._types[name], name)
-            same = [(k is Kind.FLOAT) == (kind is Kind.FLOAT) for k in self.values.values()]
+            kind = value_kind(self._types[name], name)
+            same = [
+                (k is ValueKind.FLOAT) == (kind is ValueKind.FLOAT) for k in self.values.values()
+            ]
             self._places[name] = sum(same)
             self.values[name] = kind
         number = list(self.values).index(name)
         return number, self._places[name], self.values[name]
 
-    def _expression(self, expression: Expression) -> Kind:
+    def _expression(self, expression: Expression) -> ValueKind:
         if isinstance(expression, Literal):
             return self._literal(expression)
         if isinstance(expression, Current):
             number, place, kind = self._value(expression.column)
-            code = CURRENT_FLOAT if kind is Kind.FLOAT else CURRENT_INT
+            code = CURRENT_FLOAT if kind is ValueKind.FLOAT else CURRENT_INT
             self._emit(code, place, number, deeper=1)
             return kind
         if isinstance(expression, Reference):
@@ -239,34 +241,34 @@ class _Compiler:
         assert isinstance(expression, Call)
         return self._call(expression)
 
-    def _literal(self, literal: Literal) -> Kind:
+    def _literal(self, literal: Literal) -> ValueKind:
         value = literal.value
         if value is None:
             self._emit(CONSTANT_NULL, deeper=1)
-            return Kind.NULL
+            return ValueKind.NULL
         if isinstance(value, str):
             self.texts.append(value)
             self._emit(CONSTANT_TEXT, len(self.texts) - 1, deeper=1)
-            return Kind.TEXT
+            return ValueKind.TEXT
         if isinstance(value, float):
             self.floats.append(value)
             self._emit(CONSTANT_FLOAT, len(self.floats) - 1, deeper=1)
-            return Kind.FLOAT
+            return ValueKind.FLOAT
         if not -(2**63) <= value < 2**63:
             raise PatternError(f"a condition has the number {value}, which has over 64 bits.")
         self._emit(CONSTANT_INT, int(value), deeper=1)
-        return Kind.TRUTH if isinstance(value, bool) else Kind.WHOLE
+        return ValueKind.TRUTH if isinstance(value, bool) else ValueKind.WHOLE
 
     def _register(self, keep: int, variable: int, column: str | None = None) -> int:
         number = place = -1
         is_float = False
         if column is not None:
             number, place, kind = self._value(column)
-            is_float = kind is Kind.FLOAT
+            is_float = kind is ValueKind.FLOAT
         key = (keep, variable, number, place, int(is_float))
         return self.registers.setdefault(key, len(self.registers))
 
-    def _reference(self, reference: Reference) -> Kind:
+    def _reference(self, reference: Reference) -> ValueKind:
         variable = ANY
         if reference.variable is not None:
             if reference.variable not in self._variables:
@@ -277,10 +279,10 @@ class _Compiler:
             variable = self._variables.index(reference.variable)
         if reference.function == "count":
             self._emit(COUNT, self._register(KEEP_COUNT, variable, reference.column), deeper=1)
-            return Kind.WHOLE
+            return ValueKind.WHOLE
         assert reference.column is not None
         number, place, kind = self._value(reference.column)
-        is_float = kind is Kind.FLOAT
+        is_float = kind is ValueKind.FLOAT
         if reference.function in ("sum", "mean"):
             if not kind.is_number:
                 raise PatternError(
@@ -296,7 +298,7 @@ class _Compiler:
             self._emit(COUNT, count, deeper=1)
             self._emit(TO_FLOAT)
             self._emit(DIVIDE, deeper=-1)
-            return Kind.FLOAT
+            return ValueKind.FLOAT
         if reference.back:
             code = WALK_FLOAT if is_float else WALK_INT
             self._emit(code, variable, place | number << 32, reference.back, deeper=1)
@@ -311,11 +313,11 @@ class _Compiler:
         self._emit(code, self._register(keep, variable, of), place, number, deeper=1)
         return kind
 
-    def _to_float(self, kind: Kind) -> None:
-        if kind is Kind.WHOLE:
+    def _to_float(self, kind: ValueKind) -> None:
+        if kind is ValueKind.WHOLE:
             self._emit(TO_FLOAT)
 
-    def _call(self, call: Call) -> Kind:
+    def _call(self, call: Call) -> ValueKind:
         operation = call.operation
         if operation in UNARY:
             return self._unary(operation, self._expression(call.arguments[0]))
@@ -323,16 +325,16 @@ class _Compiler:
         if operation in LOGIC:
             for side in (left, right):
                 kind = self._expression(side)
-                if kind not in (Kind.TRUTH, Kind.NULL):
+                if kind not in (ValueKind.TRUTH, ValueKind.NULL):
                     raise PatternError(
                         f"{operation!r} of a {kind.value}, which is not a condition."
                     )
             self._emit(AND if operation == "and" else OR, deeper=-1)
-            return Kind.TRUTH
+            return ValueKind.TRUTH
         if operation not in (*COMPARISONS, *ARITHMETIC, COALESCE):
             raise PatternError(f"conditions on earlier rows cannot have {operation!r}.")
         kind = self._both(operation, left, right)
-        is_float = kind is Kind.FLOAT
+        is_float = kind is ValueKind.FLOAT
         if operation == COALESCE:
             self._emit(EITHER, deeper=-1)
             return kind
@@ -340,45 +342,45 @@ class _Compiler:
             at = ARITHMETIC.index(operation)
             if operation == "/":
                 self._emit(DIVIDE, deeper=-1)
-                return Kind.FLOAT
+                return ValueKind.FLOAT
             self._emit((ADD_FLOAT if is_float else ADD_INT) + at, deeper=-1)
             return kind
         at = COMPARISONS.index(operation)
         self._emit((EQUAL_FLOAT if is_float else EQUAL_INT) + at, deeper=-1)
-        return Kind.TRUTH
+        return ValueKind.TRUTH
 
-    def _unary(self, operation: str, kind: Kind) -> Kind:
+    def _unary(self, operation: str, kind: ValueKind) -> ValueKind:
         if operation == "not":
             self._emit(NOT)
-            return Kind.TRUTH
+            return ValueKind.TRUTH
         if operation in ("is null", "is not null"):
             self._emit(IS_NULL if operation == "is null" else IS_NOT_NULL)
-            return Kind.TRUTH
+            return ValueKind.TRUTH
         if not kind.is_number:
             raise PatternError(f"{operation!r} of a {kind.value}, which is not a number.")
-        is_float = kind is Kind.FLOAT
+        is_float = kind is ValueKind.FLOAT
         if operation == "abs":
             self._emit(ABS_FLOAT if is_float else ABS_INT)
         else:
             self._emit(NEGATIVE_FLOAT if is_float else NEGATIVE_INT)
         return kind
 
-    def _both(self, operation: str, left: Expression, right: Expression) -> Kind:
+    def _both(self, operation: str, left: Expression, right: Expression) -> ValueKind:
         """Two values, as doubles if one of them is one or if they are divided."""
         begin, depth = len(self.code), self._depth
         first = self._expression(left)
         second = self._expression(right)
-        both = {first, second} - {Kind.NULL}
+        both = {first, second} - {ValueKind.NULL}
         arithmetic = operation in ARITHMETIC
         if not both:
-            return Kind.WHOLE
-        numbers = both <= {Kind.WHOLE, Kind.FLOAT}
+            return ValueKind.WHOLE
+        numbers = both <= {ValueKind.WHOLE, ValueKind.FLOAT}
         if (arithmetic and not numbers) or not (numbers or len(both) == 1):
             raise PatternError(
                 f"a condition has {operation!r} of a {first.value} and a {second.value}, which "
                 "do not go together. Cast one of them."
             )
-        if not numbers or (both == {Kind.WHOLE} and operation != "/"):
+        if not numbers or (both == {ValueKind.WHOLE} and operation != "/"):
             return both.pop()
         # Again, now that it is known that whole numbers have to be converted.
         del self.code[begin:]
@@ -386,4 +388,4 @@ class _Compiler:
         for side, kind in ((left, first), (right, second)):
             self._expression(side)
             self._to_float(kind)
-        return Kind.FLOAT
+        return ValueKind.FLOAT

@@ -26,7 +26,7 @@ from millrace.spark.sinks.marked import (
     require,
     retried,
 )
-from millrace.spark.sinks.rows import Rows
+from millrace.spark.sinks.rows import BatchRows
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -123,7 +123,7 @@ class Delta(MarkedSink):
             raise self._unmarked(f"a transaction of {self._application}")
         return last
 
-    def _commit(self, rows: Rows, batch_id: int, last: int | None) -> bool:
+    def _commit(self, rows: BatchRows, batch_id: int, last: int | None) -> bool:
         from deltalake.exceptions import CommitFailedError
 
         def attempt() -> bool:
@@ -135,7 +135,7 @@ class Delta(MarkedSink):
 
         return retried(attempt, CommitFailedError)
 
-    def _change(self, table: DeltaTable, rows: Rows, batch_id: int) -> None:
+    def _change(self, table: DeltaTable, rows: BatchRows, batch_id: int) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake
 
         marker = CommitProperties(
@@ -160,7 +160,7 @@ class Delta(MarkedSink):
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-def _announced(rows: Rows, batch_id: int) -> Iterator[pa.RecordBatch]:
+def _announced(rows: BatchRows, batch_id: int) -> Iterator[pa.RecordBatch]:
     """The rows; Delta writes and commits in one call, and is about to commit after the last."""
     yield from rows
     hooks.reach(hooks.SINK_WRITTEN, batch_id)
@@ -170,7 +170,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def newest_per_key(rows: Rows, key: tuple[str, ...]) -> pa.Table:
+def newest_per_key(rows: BatchRows, key: tuple[str, ...]) -> pa.Table:
     """The last row of each key."""
     table = pa.Table.from_batches(list(rows), rows.schema)
     names = [f"k{i}" for i in range(len(key))]

@@ -18,7 +18,7 @@ from millrace import hooks
 from millrace.errors import SinkError
 from millrace.spark.sinks.contract import first_line
 from millrace.spark.sinks.marked import MarkedSink, differences, require, retried
-from millrace.spark.sinks.rows import Rows
+from millrace.spark.sinks.rows import BatchRows
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -123,7 +123,7 @@ class Iceberg(MarkedSink):
             )
         return None if last is None else int(last)
 
-    def _commit(self, rows: Rows, batch_id: int, last: int | None) -> bool:
+    def _commit(self, rows: BatchRows, batch_id: int, last: int | None) -> bool:
         from pyiceberg.exceptions import CommitFailedException
 
         def attempt() -> bool:
@@ -137,7 +137,7 @@ class Iceberg(MarkedSink):
 
         return retried(attempt, CommitFailedException)
 
-    def _append(self, table: Table, rows: Rows, batch_id: int) -> None:
+    def _append(self, table: Table, rows: BatchRows, batch_id: int) -> None:
         schema = _as_iceberg(rows.schema)
         data = pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in rows))
         with table.transaction() as transaction:

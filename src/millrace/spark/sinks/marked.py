@@ -27,7 +27,7 @@ from pyspark.sql import types as T
 from millrace import clock, hooks
 from millrace.errors import MissingPackageError, SinkError
 from millrace.spark.sinks.contract import Sink, first_line, run
-from millrace.spark.sinks.rows import Rows, arrow_rows
+from millrace.spark.sinks.rows import BatchRows, arrow_rows
 from millrace.types import arrow_schema
 
 ATTEMPTS = 5
@@ -74,7 +74,7 @@ class MarkedSink(Sink):
                 self._last = self._find_last()
         return self._has(batch_id)
 
-    def write_rows(self, rows: Rows, batch_id: int) -> None:
+    def write_rows(self, rows: BatchRows, batch_id: int) -> None:
         """Write the rows of a batch which the target does not have."""
         hooks.reach(hooks.SINK_BEGINS, batch_id)
         self._is_sure = False
@@ -154,7 +154,7 @@ class MarkedSink(Sink):
         """The id of the last batch in the target; None before the first."""
 
     @abstractmethod
-    def _commit(self, rows: Rows, batch_id: int, last: int | None) -> bool:
+    def _commit(self, rows: BatchRows, batch_id: int, last: int | None) -> bool:
         """Write rows and marker at once; False, with nothing written, if it is not at `last`."""
 
 

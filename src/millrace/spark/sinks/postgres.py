@@ -26,7 +26,7 @@ from millrace.spark.sinks.marked import (
     require,
     without_password,
 )
-from millrace.spark.sinks.rows import Rows
+from millrace.spark.sinks.rows import BatchRows
 from millrace.spark.sinks.text import hex_column, is_nested, json_column
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Postgres(MarkedSink):
         last: int | None = found[0]
         return last
 
-    def _commit(self, rows: Rows, batch_id: int, last: int | None) -> bool:
+    def _commit(self, rows: BatchRows, batch_id: int, last: int | None) -> bool:
         with self._connect() as connection:
             if self._last_of(connection, "FOR UPDATE") != last:
                 return False
@@ -201,7 +201,7 @@ class Postgres(MarkedSink):
             hooks.reach(hooks.SINK_WRITTEN, batch_id)
         return True
 
-    def _stage(self, connection: Any, rows: Rows) -> None:
+    def _stage(self, connection: Any, rows: BatchRows) -> None:
         from psycopg import sql
 
         staged = sql.Identifier("pg_temp", STAGED)
@@ -241,7 +241,7 @@ class Postgres(MarkedSink):
             change=change or sql.SQL("NOTHING"),
         )
 
-    def _copy(self, connection: Any, target: Any, rows: Rows) -> None:
+    def _copy(self, connection: Any, target: Any, rows: BatchRows) -> None:
         from psycopg import sql
 
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(

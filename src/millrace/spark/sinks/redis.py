@@ -28,7 +28,7 @@ from millrace.spark.sinks.marked import (
     require,
     without_password,
 )
-from millrace.spark.sinks.rows import Rows
+from millrace.spark.sinks.rows import BatchRows
 from millrace.spark.sinks.text import is_nested, json_column
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Redis(MarkedSink):
         last = marker.get(b"batch_id")
         return None if last is None else int(last)
 
-    def _commit(self, rows: Rows, batch_id: int, last: int | None) -> bool:
+    def _commit(self, rows: BatchRows, batch_id: int, last: int | None) -> bool:
         with self._connect() as client:
             pipe = client.pipeline()
             pipe.watch(self._marker)
@@ -126,7 +126,7 @@ class Redis(MarkedSink):
         # Without an answer, someone has changed the marker, and nothing was done.
         return done is not None
 
-    def _commands(self, rows: Rows, batch_id: int) -> Iterator[Command]:
+    def _commands(self, rows: BatchRows, batch_id: int) -> Iterator[Command]:
         for batch in rows:
             texts = {name: as_text(batch.column(name)) for name in batch.schema.names}
             for i in range(batch.num_rows):

@@ -31,7 +31,7 @@ FEW = 4
 """Up to this number, record batches are fetched by one Spark job."""
 
 
-class Rows(Protocol):
+class BatchRows(Protocol):
     """The rows of a batch; each iteration yields all of them, in the same order."""
 
     schema: pa.Schema
@@ -39,7 +39,7 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[pa.RecordBatch]: ...
 
 
-class ArrowRows(Rows):
+class ArrowRows(BatchRows):
     """Rows that executors keep."""
 
     def __init__(self, kept: Any, count: int, schema: pa.Schema, python_rdd: Any) -> None:

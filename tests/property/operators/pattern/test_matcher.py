@@ -14,7 +14,14 @@ from tests.property.operators.pattern.patterns import patterns, rows
 from millrace.operators.pattern import tree
 from millrace.operators.pattern.automaton import compile_pattern
 from millrace.operators.pattern.expressions import Expression
-from millrace.operators.pattern.matcher import After, Found, Matcher, Partials, Rows, no_partials
+from millrace.operators.pattern.matcher import (
+    After,
+    Found,
+    Matcher,
+    OrderedRows,
+    Partials,
+    no_partials,
+)
 from millrace.operators.pattern.program import compile_conditions
 
 TYPES = {"kind": pa.string(), "whole": pa.int64(), "double": pa.float64()}
@@ -32,7 +39,7 @@ def matcher(pattern: Pattern) -> Matcher:
 def run(
     matching: Matcher, listed: list[dict[str, Any]], due: list[bool], state: Partials, until: int
 ) -> Found:
-    given = Rows(
+    given = OrderedRows(
         np.asarray([0, len(listed)]),
         np.asarray([row["at"] for row in listed], np.int64),
         np.zeros(len(listed), np.int64),
