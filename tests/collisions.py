@@ -65,7 +65,7 @@ def _printable_step(step: int) -> tuple[int, int] | None:
 
 
 def colliding_members(count: int, seed: int, prefix: int) -> list[bytes]:
-    """Bytes that have one XXH3 (128 bits) with this seed, after so many other bytes."""
+    """Bytes that have one XXH3 (128 bits) with this seed, after `prefix` other bytes."""
     secret = [int.from_bytes(XXH3_SECRET[8 * i : 8 * i + 8], "little") for i in range(3)]
     # The secret that a seed makes of XXH3's own.
     seeded = [(s + (seed if i % 2 == 0 else -seed)) & MASK for i, s in enumerate(secret)]

@@ -110,7 +110,7 @@ class Target:
     def delete_marker(self) -> None:
         """What someone might do by hand."""
         if self.sink == "delta":
-            # Delta's transactions cannot be deleted, but the whole log can be written anew.
+            # Delta's transactions cannot be deleted, but the whole log can be rewritten.
             log = self._folder / "delta" / "_delta_log"
             for commit in log.glob("*.json"):
                 actions = [json.loads(line) for line in commit.read_text().splitlines()]

@@ -132,7 +132,7 @@ def start(
 
 
 def run_epochs(query: Query, number: int) -> None:
-    """Return when so many more are committed."""
+    """Return when `number` more are committed."""
     target = query.epoch + number
     while query.epoch < target:
         query.await_termination(1)

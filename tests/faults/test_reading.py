@@ -1,6 +1,6 @@
 """Readers beside a writer that is killed again and again: always a whole epoch, and the right one.
 
-The writer is a process of its own that goes on from what is committed. Input of an epoch follows
+The writer is a process of its own that continues after what is committed. Input of an epoch follows
 from its number, so the oracle of every epoch is known without asking anyone.
 """
 
@@ -22,7 +22,7 @@ from millrace.log.inspection import inspect
 KILLS = (5, 14, 23)
 """The writer is killed once such an epoch was seen, wherever it is by then."""
 AHEAD = 7
-"""It gets no further than so many epochs beyond, so that every kill has a part of its own."""
+"""It gets at most this number of epochs further, so that every kill has a part of its own."""
 EPOCHS = 30
 
 WRITER = """

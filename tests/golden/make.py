@@ -1,6 +1,6 @@
 """Make the golden location of the current format: `python -m tests.golden.make`.
 
-Once per format version. What is there is never made anew: that it can still be read is the point.
+Once per format version. What is there is never made again: that it can still be read is the point.
 """
 
 from __future__ import annotations

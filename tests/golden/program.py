@@ -82,7 +82,7 @@ def drop(inbox: Path, batch: int) -> None:
 
 
 def check(reader: mr.Reader, batches: int) -> None:
-    """The state is what so many batches make."""
+    """The state is what `batches` batches make."""
     seen = [row for batch in range(batches) for row in rows(batch)]
     users: dict[str | None, list[dict[str, Any]]] = {}
     pages: dict[str | None, list[float]] = {}

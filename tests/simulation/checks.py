@@ -41,7 +41,7 @@ class Checks:
         self._quiet: dict[OperatorName, Assignment] | None = None
 
     def oracle(self, batches: int) -> dict[OperatorName, State]:
-        """All tables after so many batches. There may be more epochs: some have no batch."""
+        """All tables after a number of batches. There may be more epochs: some have no batch."""
         while len(self._states) <= batches:
             rows = self._world.rows_of(len(self._states) - 1)
             before = self._states[-1]

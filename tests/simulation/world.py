@@ -34,7 +34,7 @@ from millrace.reconfigure.strategies import STRATEGIES
 from millrace_lab.faults.faulty import Faults, FaultyStore
 
 SETTLE_EPOCHS = 60
-"""With stable executors every request is answered within so many epochs."""
+"""With stable executors every request is answered within this number of epochs."""
 QUIET_EPOCHS = 2
 """After which nothing changes any more."""
 KEYS = 16

@@ -1,4 +1,4 @@
-"""Locations of every format version stay readable, and a query goes on from them."""
+"""Locations of every format version stay readable, and a query continues from them."""
 
 from __future__ import annotations
 

@@ -42,10 +42,10 @@ def test_queries_while_the_stream_goes_on(
     done = threading.Event()
     failed: list[BaseException] = []
 
-    def look(open_anew: bool) -> None:
+    def look(opens_each_time: bool) -> None:
         try:
             while not done.is_set():
-                if open_anew and query.epoch:
+                if opens_each_time and query.epoch:
                     with mr.open(location) as reader:
                         at, rows = reader.sql_at("select * from totals", None)
                 else:
@@ -54,7 +54,7 @@ def test_queries_while_the_stream_goes_on(
         except BaseException as error:
             failed.append(error)
 
-    lookers = [threading.Thread(target=look, args=(anew,)) for anew in (True, False)]
+    lookers = [threading.Thread(target=look, args=(each,)) for each in (True, False)]
     for looker in lookers:
         looker.start()
     for drop in range(EPOCHS):

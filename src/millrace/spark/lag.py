@@ -47,7 +47,7 @@ class LagHistory:
 
 
 def source_lags(published: Sequence[Mapping[str, Any]], sources: int) -> list[dict[str, Any]]:
-    """The lag of each of the first so many sources; `published` is what Spark has, oldest first."""
+    """The lag of each of the first `sources`; `published` is what Spark has, oldest first."""
     if not published:
         return []
     last = published[-1]

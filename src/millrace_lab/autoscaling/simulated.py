@@ -64,7 +64,7 @@ class World:
         return rest + self.shard + self.per_row * rows * self.share(shards, balanced)
 
     def suffices(self, rate: float, shards: int, target: float, latency: float) -> bool:
-        """Whether so many shards do for a steady load: busy for less than the target, in time."""
+        """Whether these shards do for a steady load: busy for less than the target, in time."""
         cores = shards if self.cores is None else self.cores
         load = rate * (self.per_row * self.share(shards, True) + self.spark_per_row / cores)
         if load > target:

@@ -7,8 +7,8 @@ Three parts, each compared with the oracle over all answers (`millrace_lab.linea
   first that was not. L is sustained if every answer came within its time: 5 seconds after the
   report, and 10 for daily expenditures.
 - The whole curve on one expressway, on executors of one core, autoscaled from one shard up. The
-  clock runs faster, as many times as a share of L that was found: one expressway then brings as
-  many rows a second as so many would.
+  clock runs faster, by a factor that is a share of the L that was found: one expressway then brings
+  as many rows a second as that number of expressways would.
 - The same minutes as in the first part, on executors, one of which is killed half-way.
 
 Then arithmetic: how many cores L = 350 and L = 1000 would need if each sustained what one of the

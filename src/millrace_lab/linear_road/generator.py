@@ -279,7 +279,7 @@ class Tick:
 
 
 def write_ticks(traffic: Traffic, folder: Path, seconds: int) -> list[Tick]:
-    """Write files of so many seconds each, a divisor or a multiple of a round."""
+    """Write files of `seconds` each: a divisor or a multiple of a round."""
     if seconds < 1 or (ROUND % seconds and seconds % ROUND):
         raise ValueError(f"ticks of {seconds} s: give a divisor or a multiple of {ROUND}.")
     folder.mkdir(parents=True)

@@ -89,7 +89,7 @@ def test_a_new_run_lets_its_predecessor_finish_an_epoch(journal: Journal, fence:
 
 def test_a_slow_start_is_not_fenced_by_what_came_before_it(journal: Journal, fence: Fence) -> None:
     version = commit(journal, "predecessor")
-    # Spark reads its logs after this, so the run goes on from here.
+    # Spark reads its logs after this, so the run continues after this epoch.
     commit(journal, "predecessor", 5)
     fence.check(version, has_committed=False)
     fence.check(version, has_committed=False)

@@ -243,7 +243,7 @@ def test_a_driver_that_never_committed_is_fenced_when_its_epoch_is_long_collecte
 def test_a_driver_that_committed_goes_on_when_others_built_on_its_epoch(
     root: Path, location: Location
 ) -> None:
-    """Stopped right after its first manifest, while another driver went on from there."""
+    """Stopped right after its first manifest, while another driver continued from there."""
     other = Location(str(root), SCHEMA, 4)
 
     def overtake() -> None:

@@ -431,7 +431,7 @@ def test_an_idle_standby_takes_over_what_it_follows(tmp_path: Path) -> None:
     lost = [g for g, shard in enumerate(before.owners) if before.executor_of(shard) == "a"]
     stage.cluster.names.remove("a")
     after = stage.run()
-    # The very next epoch: nobody has more to do than before, and nobody opens anything anew.
+    # The very next epoch: nobody has more to do than before, and nobody opens further key groups.
     assert after.shards == 2
     assert [g for g, s in enumerate(after.owners) if after.executor_of(s) == "c"] == lost
     kept = [g for g, s in enumerate(after.owners) if after.executor_of(s) == "b"]

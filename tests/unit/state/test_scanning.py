@@ -45,7 +45,7 @@ def test_a_scan_is_what_reading_gives(
         location.step(step)
         state = updated(state, step)
         if rng.random() < 0.4:
-            # One that follows, and one that starts anew.
+            # One that follows, and one that starts from nothing.
             fresh = Replica(location.store, SCHEMA, location.key_groups, by_column=by_column)
             for replica in (location.follow(held), location.follow(fresh)):
                 assert scanned(replica, location.every) == state

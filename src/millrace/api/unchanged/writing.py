@@ -142,7 +142,7 @@ def location_of(spark: SparkSession, wanted: Wanted) -> Location | None:
 
 
 def check_location(location: str, wanted: Wanted) -> None:
-    """Refuse a location that belongs to Spark's own engine, or that the sink cannot go on from."""
+    """Refuse a location of Spark's own engine, or one from which the sink cannot continue."""
     store = open_store(location)
     if store.size(IDENTITY) is None:
         if store.size("metadata") is not None or store.list("offsets"):

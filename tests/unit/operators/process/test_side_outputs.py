@@ -99,7 +99,7 @@ def test_late_rows_come_back_as_they_were_and_are_counted() -> None:
 
 
 class Derived(Watch):
-    """Has one output of its base, one anew, and one less."""
+    """Keeps one output of its base, declares one again, and has one less."""
 
     silent = None  # type: ignore[assignment]
     large = mr.SideOutput("x long")

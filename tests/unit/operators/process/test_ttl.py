@@ -137,7 +137,7 @@ def test_the_size_of_a_large_map_leaves_out_what_has_expired(
     tested.advance_time(mr.seconds(3))
     tested.send([{"k": 1, "n": n} for n in range(3, 6)])
     tested.advance_time(mr.seconds(3))
-    # Three have expired. One of them is set anew without a look at the others.
+    # Three have expired. One of them is set again without a look at the others.
     tested.send([{"k": 1, "n": 0}])
     assert [row["m.size"] for row in tested.state()] == [6]
     assert tested.send([{"k": 1}]) == [(4, True)]

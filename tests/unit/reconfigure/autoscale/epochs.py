@@ -37,7 +37,7 @@ class Epochs:
         interval: float = 1.0,
         **more: Any,
     ) -> History:
-        """So many epochs of so many rows for each operator; their shards are even unless said."""
+        """Some epochs of `rows` rows for each operator; their shards are even unless said."""
         for _ in range(epochs):
             loads = []
             for name, cost in self.per_row.items():

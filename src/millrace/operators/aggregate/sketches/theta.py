@@ -96,7 +96,7 @@ def _read(data: UInt8Array, at: int, out: UInt64Array, to: int) -> np.uint64:
     """Copy a sketch's hashes, in order, to a place; returns its threshold."""
     count, theta, first = _header(data, at)
     if data[at + 1] == 4:
-        # Differences of neighbours in so many bits each, packed without gaps, high bits first.
+        # Differences of neighbours, each in `bits` bits, packed without gaps, high bits first.
         bits = signed(data[at + 3])
         hash_ = np.uint64(0)
         position = first * 8
