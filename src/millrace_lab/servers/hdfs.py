@@ -28,10 +28,12 @@ def hdfs(folder: Path) -> Iterator[str]:
     command += ["-nnport", str(free_port()), "-httpport", str(port)]
     url = f"webhdfs://127.0.0.1:{port}/tests"
 
+    store = WebHdfsStore(url, Retries(total=0.1, request=10))
+
     def is_ready() -> bool:
         # A NameNode listens before it has a DataNode to write to.
         try:
-            WebHdfsStore(url, Retries(total=0.1, request=10)).put("ready", b"yes")
+            store.put("ready", b"yes")
         except MillraceError:
             return False
         return True

@@ -166,7 +166,7 @@ class WebHdfsStore:
             try:
                 status, answer = self._send(method, target, data)
             except (OSError, http.client.HTTPException) as error:
-                self._open.connection = None
+                self._close()
                 problem = str(error) or type(error).__name__
                 continue
             said = answer.get("RemoteException", {})
@@ -202,6 +202,12 @@ class WebHdfsStore:
             return response.status, _parsed(body)
         finally:
             node.close()
+
+    def _close(self) -> None:
+        connection = getattr(self._open, "connection", None)
+        if connection is not None:
+            connection.close()
+        self._open.connection = None
 
     def _connect(self, node: str) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._is_secure else http.client.HTTPConnection
