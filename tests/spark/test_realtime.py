@@ -76,6 +76,7 @@ def test_real_time_is_exact_across_restarts_and_kinds_of_triggers(
     assert not spark_logs.is_interrupted(open_store(location))
 
 
+@pytest.mark.stress
 def test_a_commit_that_spark_does_not_know_of_is_not_applied_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:

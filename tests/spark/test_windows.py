@@ -96,7 +96,6 @@ AGGREGATES = {"n": mr.count(), "total": mr.sum("ms"), "top": mr.max("ms"), "mean
             ("10 minutes", "2 minutes", None, "final"),
             ("10 minutes", "4 minutes", "1 minute", "update"),
         ],
-        ("1 hour", None, "15 minutes", "update"),
         ("10 minutes", "2 minutes", None, "final"),
     ),
 )
