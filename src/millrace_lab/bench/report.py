@@ -304,6 +304,11 @@ GRIDS: dict[str, dict[str, str]] = {
         "hot key, key groups": r"(?:hot|groups)\.(?P<column>epoch_ms)\.(?P<row>\w+)$",
         "map, timers, value": r"(?P<column>)(?P<row>(?:map|timers|value)\..+)$",
     },
+    "fingerprints": {
+        "ratio": r"(?P<row>cpu|noise)\.(?P<column>\w+\.\w+)$",
+        "rows/s": r"rows_per_s\.(?P<row>\w+)\.(?P<column>\w+\.\w+)$",
+        "CPU s per epoch": r"cpu_s_per_epoch\.(?P<row>\w+)\.(?P<column>\w+\.\w+)$",
+    },
     "endurance": {"what may grow": r"(?P<row>.+)\.(?P<column>first|last|slope)$"},
     "soak": {},
     "query": {
