@@ -2,8 +2,8 @@
 
 python -m tests.faults.kafka_driver SERVERS SOURCE TARGET LOCATION JARS
 
-The source has one partition and is read in epochs of a fixed number of rows, so what each epoch must
-write is known without Spark.
+The source has one partition and is read in epochs of a fixed number of rows, so what each epoch
+must write is known without Spark.
 """
 
 from __future__ import annotations

@@ -1,30 +1,35 @@
-"""A real-time query that is rescaled while rows come, as a program of its own: it needs slots.
+"""A real-time query that is disturbed while rows come, as a program of its own: it needs slots.
 
-python -m tests.faults.realtime_moving LOCATION
+python -m tests.faults.realtime_moving LOCATION rescale|kill
 
-Prints one line of JSON: the shards that it had, and whether the state and the newest answers equal
-a count in plain Python.
+It is rescaled in a local session, or loses executors of a cluster. Prints one line of JSON: what
+was done, and whether the state and the newest answers equal a count in plain Python.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import threading
 from collections import Counter
 from typing import Any
 
 from pyspark.sql import SparkSession
-from tests.faults import driver
+from tests.faults import driver, moving
 from tests.spark.realtime_support import Numbers
 from tests.waiting import DEADLINE
 
 import millrace as mr
 from millrace import clock
+from millrace_lab import processes
 
 SLOTS = 4
 """One partition of the source, and at most three shards."""
 SHARDS = (1, 3, 2)
+EXECUTORS = 3
+"""Of one core each: one for the source, two for shards."""
+KILLS = 2
 KEYS = 101
 PAUSE = 0.01
 
@@ -59,21 +64,41 @@ def committed(query: mr.Query, more: int) -> None:
         clock.sleep(0.05)
 
 
-def run(spark: SparkSession, location: str) -> dict[str, Any]:
+def rescale(query: mr.Query) -> list[object]:
+    had: list[object] = []
+    for shards in SHARDS[1:]:
+        query.rescale(shards).wait(DEADLINE)
+        committed(query, 2)
+        had.append(query.assignment()["totals"].shards)
+    return had
+
+
+def kill(query: mr.Query, application: str) -> list[object]:
+    killed: list[object] = []
+    for _ in range(KILLS):
+        pids = moving.executor_pids(application)
+        victim = next(name for name in query.assignment()["totals"].executors if name in pids)
+        processes.send([pids[victim]], signal.SIGKILL)
+        killed.append(victim)
+        committed(query, 3)
+    return killed
+
+
+def run(spark: SparkSession, location: str, disturbance: str) -> dict[str, Any]:
     numbers = Numbers(spark)
     frame = numbers.frame().selectExpr(f"value % {KEYS} as k", "value as v")
     totals = mr.stream(frame).key_by("k").aggregate(name="totals", n=mr.count(), total=mr.sum("v"))
+    shards = SHARDS[0] if disturbance == "rescale" else 2
     query = totals.to("memory", name="answers").start(
-        location, parallelism=SHARDS[0], trigger="real time 1 second"
+        location, parallelism=shards, trigger="real time 1 second"
     )
-    had = []
     try:
         with Feed(numbers):
             committed(query, 2)
-            for shards in SHARDS[1:]:
-                query.rescale(shards).wait(DEADLINE)
-                committed(query, 2)
-                had.append(query.assignment()["totals"].shards)
+            if disturbance == "rescale":
+                done = rescale(query)
+            else:
+                done = kill(query, spark.sparkContext.applicationId)
         query.process_all_available()
         state = query.sql("select k, n, total from totals").to_pylist()
     finally:
@@ -86,7 +111,7 @@ def run(spark: SparkSession, location: str) -> dict[str, Any]:
         total[number % KEYS] += number
     return {
         "rows": len(numbers.sent),
-        "shards": had,
+        "done": done,
         "state": {row["k"]: (row["n"], row["total"]) for row in state}
         == {key: (n[key], total[key]) for key in n},
         "answers": newest == n,
@@ -94,8 +119,12 @@ def run(spark: SparkSession, location: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    spark = driver.session(SLOTS)
-    print(json.dumps(run(spark, sys.argv[1])), flush=True)
+    location, disturbance = sys.argv[1:]
+    if disturbance == "rescale":
+        spark = driver.session(SLOTS)
+    else:
+        spark = moving.session(f"local-cluster[{EXECUTORS},1,1024]")
+    print(json.dumps(run(spark, location, disturbance)), flush=True)
     spark.stop()
 
 

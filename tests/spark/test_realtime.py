@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.realtime_support import Numbers
-from tests.waiting import until
 
 import millrace as mr
 from millrace.errors import RealTimeError, ShardLostError
@@ -146,6 +145,15 @@ class Sums(mr.Processor):
         yield key.k, self.total.get()
 
 
+class Dies(mr.Processor):
+    """Its process ends at every number that is large enough."""
+
+    def process(self, key: Any, rows: Any, context: Any) -> Iterator[tuple[Any, ...]]:
+        if any(row.v == 13 for row in rows):
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield (key.k,)
+
+
 def sums(numbers: Numbers, marker: Path) -> mr.Stream:
     frame = numbers.frame().selectExpr("value % 3 as k", "value as v")
     return (
@@ -153,32 +161,50 @@ def sums(numbers: Numbers, marker: Path) -> mr.Stream:
     )
 
 
-def test_a_shard_that_dies_fails_the_epoch_which_runs_again(
-    spark: SparkSession, tmp_path: Path
+def test_an_epoch_whose_shard_dies_runs_again(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     numbers, marker = Numbers(spark), tmp_path / "died"
-    location = str(tmp_path / "location")
     numbers.send(range(10))
-    query = sums(numbers, marker).to("noop").start(location, parallelism=1, trigger=REAL_TIME)
+    query = (
+        sums(numbers, marker)
+        .to("noop")
+        .start(str(tmp_path / "location"), parallelism=1, trigger=REAL_TIME)
+    )
     try:
         query.process_all_available()
         numbers.send(range(10, 20))
-        until(lambda: not query.is_active, "the query to fail")
-        reason = query.exception()
-        assert isinstance(reason, ShardLostError)
-        assert "shard 0 of operator 'sums'" in str(reason)
-        assert marker.read_text() in str(reason)
+        query.process_all_available()
+        assert query.is_active
+        rows = query.sql("select k, total from sums").to_pylist()
     finally:
         query.stop()
-    again = sums(numbers, marker).to("noop").start(location, parallelism=1, trigger=REAL_TIME)
-    try:
-        again.process_all_available()
-        rows = again.sql("select k, total from sums").to_pylist()
-    finally:
-        again.stop()
+    assert query.exception() is None
     assert {r["k"]: r["total"] for r in rows} == Counter(
         {k: sum(n for n in range(20) if n % 3 == k) for k in range(3)}
     )
+    [warning] = [line for line in caplog.messages if "runs again (1 of 3)" in line]
+    assert "shard 0 of operator 'sums'" in warning
+    assert marker.read_text() in warning
+
+
+@pytest.mark.stress
+def test_a_shard_that_dies_each_time_fails_the_query(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    numbers = Numbers(spark)
+    numbers.send(range(20))
+    frame = numbers.frame().selectExpr("value % 3 as k", "value as v")
+    sums = mr.stream(frame).key_by("k").process(Dies(), "k long", name="sums")
+    query = sums.to("noop").start(str(tmp_path / "l"), parallelism=1, trigger=REAL_TIME)
+    try:
+        with pytest.raises(ShardLostError, match="shard 0 of operator 'sums'"):
+            query.await_termination()
+        assert not query.is_active
+        assert isinstance(query.exception(), ShardLostError)
+        assert [line for line in caplog.messages if "runs again (3 of 3)" in line]
+    finally:
+        query.stop()
 
 
 def test_what_cannot_run_in_real_time_is_refused_at_the_start(
@@ -196,6 +222,9 @@ def test_what_cannot_run_in_real_time_is_refused_at_the_start(
     refused(stream.to("kafka", **kafka), "exactly_once=False")
     refused(stream.to("noop").also(stream.to("memory", name="m")), "2 sinks")
     assert not (tmp_path / "refused").exists() or list((tmp_path / "refused").iterdir()) == []
+    refused(stream.to("noop"), "autoscale= needs micro-batches", autoscale=mr.autoscale(max=2))
+    refused(stream.to("noop"), "standby= needs micro-batches", standby=1)
+    refused(stream.to("noop"), "elastic= needs micro-batches", elastic=True)
     refused(stream.to("noop"), "needs 3 slots, and the session has 2", parallelism=2)
     rate = spark.readStream.format("rate").load().selectExpr("value % 7 as k", "value as v")
     counted = mr.stream(rate).key_by("k").aggregate(name="totals", n=mr.count())

@@ -6,6 +6,7 @@ Nothing is written before all checks have passed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -75,6 +76,14 @@ def start_query(
                 "autoscale= needs micro-batches: a real-time query keeps its shards until it is "
                 "started again. Leave it out, or use a trigger such as '1 second'."
             )
+        if director_options.standby or director_options.elastic:
+            what = "standby=" if director_options.standby else "elastic="
+            raise RealTimeError(
+                f"{what} needs micro-batches: in real time the query has its slots for good, and "
+                "nothing can follow beside it. Leave it out, or use a trigger such as '1 second'."
+            )
+        # A job beside the epochs would take a slot that the next one needs.
+        director_options = replace(director_options, restarts_only=True)
         check_real_time(spark)
         check_cluster(spark)
         kafka_sources.check_real_time(spark, pipeline.batches.feeds)

@@ -89,6 +89,8 @@ class DirectorOptions:
     spare_executors: int = 0
     """With `elastic`: executors kept warm beyond those in use."""
     follow_bytes_per_second: float = 256e6
+    restarts_only: bool = False
+    """Whether every move is carried out as by `restart`, and nothing follows beside the epochs."""
 
 
 class ElasticExecutors:

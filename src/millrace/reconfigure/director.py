@@ -146,7 +146,7 @@ class Director:
             # Meanwhile it may have been superseded, or an executor lost: then it is planned again.
             if (
                 progress is not None
-                and progress.move.strategy == "restart"
+                and self._strategy(progress.move) == "restart"
                 and self._placement.fits(progress.plans)
             ):
                 for name, plan in list(progress.plans.items()):
@@ -338,7 +338,7 @@ class Director:
                 for group in plan.moved
             }
             status = MoveStatus(version, plan, followed, self._placement.load[name])
-            step = next_step(progress.move.strategy, status)
+            step = next_step(self._strategy(progress.move), status)
             if step.restart and plan.moved:
                 self.restarting.set()
                 return {}
@@ -352,6 +352,10 @@ class Director:
         self._following.background = background
         progress.flipped = done
         return waiting
+
+    def _strategy(self, move: Move) -> str:
+        """How a move is carried out, whatever was asked for."""
+        return "restart" if self._options.restarts_only else move.strategy
 
     def _flip(self, progress: Progress, name: OperatorName, assignment: Assignment) -> None:
         progress.flip(name, assignment)
@@ -380,7 +384,8 @@ class Director:
         placement.alive = alive
         self._elastic.see(alive)
         placement.drained &= placement.names
-        self._following.update_executors(warm_up=not self._local)
+        warm_up = not self._local and not self._options.restarts_only
+        self._following.update_executors(warm_up=warm_up)
         if placement.recover(self._location) and progress is not None:
             progress.plans = {}
             if not progress.flipped:

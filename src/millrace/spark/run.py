@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -144,7 +145,8 @@ class Run:
     def start(self, launch: Callable[[], StreamingQuery]) -> None:
         """Begin: `launch` starts Spark's query, now and after each restart."""
         self._launch = launch
-        self._spark_query = launch()
+        with self._switch_lock:
+            self._spark_query = launch()
         try:
             self._background.start()
             self._collector.start()
@@ -195,14 +197,20 @@ class Run:
         """
         deadline = None if timeout is None else clock.stopwatch() + timeout
         while True:
-            query = self.spark_query
-            if not _await_query(query, _left(deadline)):
-                return False
+            query, failed = self.spark_query, None
+            try:
+                if not _await_query(query, _left(deadline)):
+                    return False
+            except StreamingQueryException as error:
+                failed = error
             # Spark's query has ended, maybe for a restart.
             if not self._await_switch(_left(deadline)):
                 return False
-            if query is self.spark_query:
-                return True
+            if query is not self.spark_query:
+                continue
+            if failed is not None:
+                raise failed
+            return True
 
     def settled_query(self) -> StreamingQuery:
         """Spark's query; if a restart is about to start the next one, that."""

@@ -193,6 +193,21 @@ def test_restart_waits_for_the_restart(stage: Stage) -> None:
     assert move.wait(0).state == "done"
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_without_rounds_every_move_is_a_restart(tmp_path: Path, strategy: str) -> None:
+    stage = Stage(tmp_path, Executors("a", "b", "c"), restarts_only=True)
+    before = stage.run()
+    # A new executor would get warm by a round.
+    stage.cluster.names.append("d")
+    move = stage.director.submit("rescale", strategy, parallelism=4)
+    assert stage.run() == before
+    assert stage.director.restarting.is_set()
+    stage.director.adopt()
+    assert stage.run().shards == 4
+    assert move.wait(0).state == "done"
+    assert stage.cluster.rounds == []
+
+
 def test_a_request_during_a_restart_is_not_taken_for_done(stage: Stage) -> None:
     stage.run()
     first = stage.director.submit("rescale", "restart", parallelism=3)

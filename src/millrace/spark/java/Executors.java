@@ -27,17 +27,34 @@ public class Executors {
     StringBuilder found = new StringBuilder();
     scala.collection.Iterator jobs = context.statusStore().jobsList(null).iterator();
     while (jobs.hasNext()) {
-      scala.collection.Seq stages = ((JobData) jobs.next()).stageIds();
-      if (!stages.contains(Integer.valueOf(stage))) continue;
-      scala.collection.Iterator each = stages.iterator();
-      while (each.hasNext()) {
-        int id = ((Integer) each.next()).intValue();
-        scala.collection.Iterator tasks =
-            context.statusStore().taskList(id, 0, Integer.MAX_VALUE).iterator();
-        while (tasks.hasNext()) {
-          scala.Option error = ((TaskData) tasks.next()).errorMessage();
-          if (error.isDefined()) found.append(error.get()).append('\n');
-        }
+      JobData job = (JobData) jobs.next();
+      if (job.stageIds().contains(Integer.valueOf(stage))) found.append(failures(context, job));
+    }
+    return found.toString();
+  }
+
+  /** The errors of tasks that failed in the newest job of a group, likewise. */
+  public static String newestFailures(SparkContext context, String group) {
+    JobData newest = null;
+    scala.collection.Iterator jobs = context.statusStore().jobsList(null).iterator();
+    while (jobs.hasNext()) {
+      JobData job = (JobData) jobs.next();
+      if (!job.jobGroup().isDefined() || !job.jobGroup().get().equals(group)) continue;
+      if (newest == null || job.jobId() > newest.jobId()) newest = job;
+    }
+    return newest == null ? "" : failures(context, newest);
+  }
+
+  private static String failures(SparkContext context, JobData job) {
+    StringBuilder found = new StringBuilder();
+    scala.collection.Iterator stages = job.stageIds().iterator();
+    while (stages.hasNext()) {
+      int id = ((Integer) stages.next()).intValue();
+      scala.collection.Iterator tasks =
+          context.statusStore().taskList(id, 0, Integer.MAX_VALUE).iterator();
+      while (tasks.hasNext()) {
+        scala.Option error = ((TaskData) tasks.next()).errorMessage();
+        if (error.isDefined()) found.append(error.get()).append('\n');
       }
     }
     return found.toString();

@@ -27,6 +27,7 @@ _SOURCE = re.compile(r"STREAMING_REAL_TIME_MODE\.INPUT_STREAM_NOT_SUPPORTED\].*?
 _OPERATOR = re.compile(
     r"STREAMING_REAL_TIME_MODE\.OPERATOR_OR_SINK_NOT_IN_ALLOWLIST\](.*?)(?:\n|$)"
 )
+_GONE = re.compile(r"millrace\.realtime: [^/]*? which has ended|ExecutorLostFailure")
 _STAGE = re.compile(r"in stage (\d+)\.")
 _SYMPTOMS = ("StacklessClosedChannelException", "streaming shuffle writer", "StreamingShuffle")
 _SAME_SOURCE = "STREAMING_REAL_TIME_MODE.IDENTICAL_SOURCES_IN_UNION_NOT_SUPPORTED"
@@ -131,6 +132,11 @@ def symptom_stage(error: BaseException) -> int | None:
 def is_cause(failures: str) -> bool:
     """Whether one of these failures is a shard's own."""
     return _SHARD.search(failures) is not None or "millrace.errors." in failures
+
+
+def is_loss(failures: str) -> bool:
+    """Whether tasks failed because a process is gone: they may go well when they run again."""
+    return _GONE.search(failures) is not None and "millrace.errors." not in failures
 
 
 def explained(error: BaseException, others: str = "") -> BaseException | None:

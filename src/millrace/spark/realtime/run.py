@@ -7,12 +7,17 @@ Invariant: a batch of Spark's is committed here before Spark knows how far it ha
 therefore has the batch's offsets, and a start after a crash in between gives them to Spark
 (`logs`). A batch that is in a manifest never begins again.
 
+An epoch whose tasks lost a process, of a shard or a whole executor, runs again by itself, from the
+state before it: Spark, which repeats no task of such a plan, has its query started again.
+
 Between two batches the run's lock stays taken until the next one asks to begin, so that a stop
 finds Spark's logs complete.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 from typing import Any
 
@@ -28,17 +33,26 @@ from millrace.spark.epoch import RunningEpoch
 from millrace.spark.executors import slots
 from millrace.spark.failures import unwrapped
 from millrace.spark.interruption import await_stop, interrupted, is_interruption
-from millrace.spark.realtime.checks import check_slots, explained, is_cause, symptom_stage
+from millrace.spark.realtime.checks import check_slots, explained, is_cause, is_loss, symptom_stage
 from millrace.spark.realtime.plan import RealTimePlan
 from millrace.spark.realtime.settings import RealTimeOptions, settings
 from millrace.spark.run import Run
 from millrace.spark.shard import encode_times
+
+_log = logging.getLogger("millrace")
 
 BEGIN_SECONDS = 120.0
 """How long a start waits for the first batch, which comes by itself."""
 POLL_SECONDS = 0.02
 CAUSE_SECONDS = 2.0
 """How long a failure that is a symptom of another waits for that one."""
+
+REPEATS = 3
+"""How often in a row an epoch that lost a process runs again."""
+LOST_SECONDS = 2.0
+"""How long a failed batch waits for what Spark hears of its tasks."""
+SLOTS_SECONDS = 60.0
+"""How long another plan waits for the slots of an executor that is gone."""
 
 FORMAT = f"{jvm.PACKAGE}.RealTimeSink"
 
@@ -55,8 +69,12 @@ class RealTimeRun(Run):
         self._has_lock = False
         self._is_idle = False
         """Whether the last batch has read nothing."""
+        self._repeats = 0
+        """How often the epoch that is to be committed next has run again."""
+        self._source_slots: int | None = None
+        """How many the sources need; None before the first batch."""
         self._begun = threading.Event()
-        """Set when the first batch of Spark's query has begun."""
+        """Set when the first batch of Spark's query has begun, or asks for another plan."""
         try:
             self.start(self._launch_query)
         except BaseException:
@@ -78,6 +96,7 @@ class RealTimeRun(Run):
             memory_bytes=options.memory_bytes,
             ansi=options.ansi,
         )
+        self._await_slots(plan)
         target = plan.target()
         package.RealTimeSink.attach(self.id, self, target.table)
         self._begun.clear()
@@ -143,7 +162,9 @@ class RealTimeRun(Run):
             )
         if epoch.layout.assignments != plan.assignments:
             self._plan_again()
-        check_slots(slots(self._spark), self._source_partitions(), plan.assignments)
+        partitions = self._source_partitions()
+        check_slots(slots(self._spark), partitions, plan.assignments)
+        self._source_slots = sum(partitions)
         for step in self._query_options.pipeline.steps:
             if step.before is not None:
                 step.before(epoch.times.watermark(step.operator.name).before_us or 0)
@@ -154,11 +175,17 @@ class RealTimeRun(Run):
 
     def _plan_again(self) -> None:
         """Other assignments hold from now on: this batch is for the plan that has them."""
-        self.halting.set()
-        threading.Thread(target=self._relaunch, name="millrace-relaunch").start()
+        self._start_relaunch()
+        # A start that waits for this batch has to end before the next one can begin.
+        self._begun.set()
         self._leave()
         await_stop(self._spark)
         raise StoppingError("the query gets another plan; this batch runs with it.")
+
+    def _start_relaunch(self) -> None:
+        """Have another thread replace Spark's query; this one, Spark's own, has to wait for it."""
+        self.halting.set()
+        threading.Thread(target=self._relaunch, name="millrace-relaunch").start()
 
     def _relaunch(self) -> None:
         self.director.restarting.set()
@@ -174,6 +201,7 @@ class RealTimeRun(Run):
             epoch.phases["run"] = clock.stopwatch() - epoch.started
             offsets, before = self._offsets(), self.trail.offsets
             self.runner.commit(epoch, plan.reports(), offsets)
+            self._repeats = 0
             self._is_idle = before is not None and _reached(offsets) == _reached(before)
             self._running = None
             self.note_epoch(self.runner.finish(epoch))
@@ -187,6 +215,51 @@ class RealTimeRun(Run):
         """What Spark calls when a batch has failed."""
         self._running = None
         self._leave()
+        if self.failure is None and not self.is_halting() and self._repeats < REPEATS:
+            lost = self._find_loss()
+            if lost is not None:
+                self._repeat(batch, lost)
+
+    def _find_loss(self) -> str | None:
+        """What the batch lost, if it failed because a process is gone, or slots are."""
+        context = self._spark.sparkContext
+        group = context.getLocalProperty("spark.jobGroup.id")
+        found = ""
+        until = clock.stopwatch() + LOST_SECONDS
+        while not is_loss(found) and not is_cause(found) and clock.stopwatch() < until:
+            clock.sleep(POLL_SECONDS)
+            java: Any = context._jsc
+            found = str(jvm.load(self._spark).Executors.newestFailures(java.sc(), group))
+        if not found:
+            return "Spark did not run its tasks"
+        if not is_loss(found):
+            return None
+        shard = explained(EpochFailedError(found))
+        return "an executor is gone" if shard is None else str(shard)
+
+    def _repeat(self, batch: int, lost: str) -> None:
+        """Run the batch again, by another query of Spark's."""
+        self._repeats += 1
+        _log.warning(
+            "%s: batch %d failed and runs again (%d of %d): %s",
+            self.journal.store.url,
+            batch,
+            self._repeats,
+            REPEATS,
+            lost,
+        )
+        self._start_relaunch()
+        with contextlib.suppress(StoppingError):
+            await_stop(self._spark)
+
+    def _await_slots(self, plan: RealTimePlan) -> None:
+        """If an executor is gone, wait until Spark has replaced it."""
+        if self._source_slots is None:
+            return
+        needed = self._source_slots + sum(each.shards for each in plan.assignments.values())
+        until = clock.stopwatch() + SLOTS_SECONDS
+        while slots(self._spark) < needed and clock.stopwatch() < until and not self.is_stopped:
+            clock.sleep(POLL_SECONDS)
 
     def await_available(self, query: StreamingQuery) -> None:
         """Wait for a batch that begins from now on and reads nothing.
@@ -201,9 +274,11 @@ class RealTimeRun(Run):
             if done is not None and done > begun and self._is_idle:
                 return
             clock.sleep(POLL_SECONDS)
-        error = query.exception()
-        if error is not None:
-            raise error
+        # One that is replaced may have failed; the next one repeats its batch.
+        if query is self.settled_query():
+            error = query.exception()
+            if error is not None:
+                raise error
 
     def _leave(self) -> None:
         if self._has_lock:
