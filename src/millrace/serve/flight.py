@@ -60,7 +60,7 @@ class FlightLookups(flight.FlightServerBase):  # type: ignore[misc]
         operator, states = _asked(descriptor)
         schema: pa.Schema | None = None
         with self._one_of_few():
-            for chunk in reader:
+            for chunk in _chunks(reader):
                 if chunk.data is None:
                     continue
                 rows, metadata = self._answer(operator, chunk.data, states)
@@ -70,7 +70,8 @@ class FlightLookups(flight.FlightServerBase):  # type: ignore[misc]
                 writer.write_with_metadata(rows, metadata)
 
     def do_get(self, context: Any, ticket: Any) -> Any:
-        batch = _keys(ticket.ticket)
+        with _refusals():
+            batch = _keys(ticket.ticket)
         metadata = batch.schema.metadata or {}
         if OPERATOR_KEY not in metadata:
             raise pa.ArrowInvalid(
@@ -145,6 +146,24 @@ def _keys(ticket: bytes) -> pa.RecordBatch:
             f"{OPERATOR_KEY.decode()!r}: {error}"
         ) from error
     return keys[0] if keys else pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _chunks(reader: Any) -> Iterator[Any]:
+    """What a client sends in an exchange, one after the other."""
+    while True:
+        try:
+            chunk = reader.read_chunk()
+        except StopIteration:
+            return
+        except flight.FlightError:
+            # The client went away.
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise pa.ArrowInvalid(
+                "the keys of an exchange must be record batches of Arrow, the schema first: "
+                f"{error}"
+            ) from error
+        yield chunk
 
 
 def _check_keys(keys: pa.RecordBatch) -> None:

@@ -1,4 +1,4 @@
-"""`python -m millrace_lab.fuzz TARGET`: mutate one kind of file for some minutes."""
+"""`python -m millrace_lab.fuzz TARGET`: fuzz a kind of file or a listener for some minutes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from pathlib import Path
 
 import click
 
-from millrace_lab.fuzz import corpus as corpora
-from millrace_lab.fuzz.cases import CASES
-from millrace_lab.fuzz.running import Found, run, run_case, serve_cases
+from millrace_lab.fuzz.running import TARGETS, Found, opened, run, run_case, serve_cases
 
 SHOWN_EVERY = 500
 
 
 @click.command()
-@click.argument("target", type=click.Choice(sorted(CASES)))
+@click.argument("target", type=click.Choice(TARGETS))
 @click.option("--minutes", default=1.0, show_default=True, help="For how long.")
 @click.option("--seed", default=1, show_default=True, help="Which cases.")
 @click.option("--case", type=int, help="Repeat one case in this process, with its traceback.")
@@ -31,14 +29,18 @@ def main(
     to: Path | None,
     serve_from: int | None,
 ) -> None:
-    """Mutate one kind of file of a location again and again, and read the location each time."""
+    """Mutate one kind of file of a location again and again, and read the location each time; or
+    send a listener (serve, flight, page) requests that are right, odd and broken.
+    """
     if serve_from is not None:
         serve_cases(target, seed, serve_from)
         return
     if case is not None:
-        with tempfile.TemporaryDirectory(prefix="millrace-fuzz-") as work:
-            corpus = corpora.make(Path(work) / "corpus")
-            click.echo(", ".join(run_case(target, seed, case, corpus, Path(work))))
+        with (
+            tempfile.TemporaryDirectory(prefix="millrace-fuzz-") as work,
+            opened(target, Path(work)) as one,
+        ):
+            click.echo(", ".join(run_case(target, seed, case, one)))
         return
     found = Found(target, seed)
     told = 0

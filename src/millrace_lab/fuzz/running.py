@@ -1,6 +1,7 @@
 """Running cases: in this process, or in one of their own that may crash, hang or run out of memory.
 
-A case depends on seed, target and number alone, so a finding is repeated by naming them.
+A case depends on seed, target and number alone, so a finding is repeated by naming them. Listeners
+have one server for all cases of a process; `--case` starts one for that case.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +27,7 @@ import psutil
 from millrace_lab.fuzz import corpus as corpora
 from millrace_lab.fuzz.cases import CASES
 from millrace_lab.fuzz.corpus import Corpus
+from millrace_lab.fuzz.listeners import LISTENERS
 from millrace_lab.fuzz.reading import read_everything
 
 HANGS_AFTER = 300.0
@@ -34,6 +37,11 @@ MEMORY = 4 << 30
 CASES_PER_PROCESS = 2000
 SQL_EVERY = 8
 """How often a case is also read by SQL, which takes as long as all else."""
+
+TARGETS = (*sorted(CASES), *sorted(LISTENERS))
+
+Run = Callable[[random.Random, int], list[str]]
+"""Runs a case, which it draws, by its number; returns how its steps ended."""
 
 
 @dataclass
@@ -52,31 +60,49 @@ class Found:
         return {**self.__dict__, "ends": dict(self.ends)}
 
 
-def run_case(target: str, seed: int, case: int, corpus: Corpus, work: Path) -> list[str]:
+@contextmanager
+def opened(target: str, work: Path) -> Iterator[Run]:
+    """What cases of a target need: a location to be mutated, or a server."""
+    if target in LISTENERS:
+        with LISTENERS[target](work / "served") as ask:
+            yield lambda rng, _: [ask(rng)]
+    else:
+        yield on_copies(target, corpora.make(work / "corpus"), work)
+
+
+def on_copies(target: str, corpus: Corpus, work: Path) -> Run:
+    """Cases that each mutate a copy of the corpus, and read it."""
+
+    def run(rng: random.Random, case: int) -> list[str]:
+        location = corpus.copy(work / f"case-{case}")
+        try:
+            effect = CASES[target](rng, location)
+            by_sql = rng.randrange(SQL_EVERY) == 0
+            return list(read_everything(target, location, corpus, effect, by_sql=by_sql))
+        finally:
+            shutil.rmtree(location, ignore_errors=True)
+
+    return run
+
+
+def run_case(target: str, seed: int, case: int, one: Run) -> list[str]:
     """One case; raises whatever must not happen."""
-    rng = random.Random(f"{seed}/{target}/{case}")
-    location = corpus.copy(work / f"case-{case}")
-    try:
-        effect = CASES[target](rng, location)
-        by_sql = rng.randrange(SQL_EVERY) == 0
-        return list(read_everything(target, location, corpus, effect, by_sql=by_sql))
-    finally:
-        shutil.rmtree(location, ignore_errors=True)
+    return one(random.Random(f"{seed}/{target}/{case}"), case)
 
 
-def run_here(target: str, seed: int, cases: int, corpus: Corpus, work: Path) -> Found:
+def run_here(target: str, seed: int, cases: int, one: Run) -> Found:
     """Some cases in this process; for tests, in which a crash shows anyway."""
     found = Found(target, seed)
     started = time.monotonic()
     for case in range(cases):
-        _note(found, case, _outcome(target, seed, case, corpus, work))
+        _note(found, case, _outcome(target, seed, case, one))
     found.seconds = time.monotonic() - started
     return found
 
 
-def _outcome(target: str, seed: int, case: int, corpus: Corpus, work: Path) -> dict[str, object]:
+def _outcome(target: str, seed: int, case: int, one: Run) -> dict[str, object]:
     try:
-        return {"ends": run_case(target, seed, case, corpus, work)}
+        return {"ends": run_case(target, seed, case, one)}
     except Exception as error:
         trace = traceback.extract_tb(error.__traceback__)
         places = [f"{Path(f.filename).name}:{f.lineno}" for f in trace[-6:]]
@@ -94,19 +120,19 @@ def _note(found: Found, case: int, outcome: dict[str, object]) -> None:
 
 def serve_cases(target: str, seed: int, first: int) -> None:
     """Run cases one after the other in this process, and say how each ended on standard output."""
-    with tempfile.TemporaryDirectory(prefix="millrace-fuzz-") as folder:
-        work = Path(folder)
-        corpus = corpora.make(work / "corpus")
-        # Everything is loaded and compiled by now.
-        _outcome(target, seed, first, corpus, work)
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-fuzz-") as folder,
+        opened(target, Path(folder)) as one,
+    ):
+        # Everything is loaded and compiled after it.
+        _outcome(target, seed, first, one)
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         taken = psutil.Process().memory_info().vms
         resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, most))
         for case in range(first, first + CASES_PER_PROCESS):
             print(json.dumps({"begun": case}), flush=True)
-            print(
-                json.dumps({"case": case, **_outcome(target, seed, case, corpus, work)}), flush=True
-            )
+            told = {"case": case, **_outcome(target, seed, case, one)}
+            print(json.dumps(told), flush=True)
 
 
 def run(target: str, seed: int, minutes: float) -> Iterator[Found]:
