@@ -36,24 +36,12 @@ from millrace.operators.pattern.expressions import COALESCE, COMPARISONS, LOGIC,
 from millrace.operators.pattern.expressions import FUNCTIONS as PATTERN_FUNCTIONS
 from millrace.operators.pattern.layout import OWN_COLUMNS as PATTERN_COLUMNS
 from millrace.operators.pattern.tree import WAYS, Sequence
-from millrace.operators.process.layout import (
-    EVENT_TIME,
-    PROCESSING_TIME,
-    SHARED_KINDS,
-    TIMER_KINDS,
-    VALUE_KINDS,
-)
+from millrace.operators.process.kinds import EVENT_TIME, KINDS, PROCESSING_TIME, Place
 from millrace.operators.window.emission import EARLY, FINAL, NONE, UPDATE
 from millrace.operators.window.panes import MOST_PANES
 
 MOST_US = 10_000 * 366 * 86_400_000_000
 """The longest duration."""
-
-TYPES_OF: dict[str, int] = {
-    **dict.fromkeys((*VALUE_KINDS, "list", "set", "task"), 1),
-    **dict.fromkeys(("map", "broadcast"), 2),
-}
-"""How many types a kind of state has."""
 
 
 def _flag(value: Any, what: str) -> None:
@@ -329,14 +317,14 @@ def _aggregate(aggregate: Fields) -> str:
 
 
 def _state(state: Fields) -> str:
-    kind = state.text("kind")
-    if kind in TIMER_KINDS:
+    kind = KINDS.get(name := state.text("kind"))
+    if kind is None:
+        raise MalformedError(f"a state is a {name[:80]!r}")
+    if kind.place is Place.TIMERS:
         return _name(state)
-    if kind not in TYPES_OF:
-        raise MalformedError(f"a state is a {kind[:80]!r}")
-    for data_type in state.items("types", TYPES_OF[kind]):
+    for data_type in state.items("types", len(kind.columns)):
         _check_type(data_type)
-    if kind not in SHARED_KINDS and state["ttl"] is not None:
+    if kind.place is not Place.SHARED and state["ttl"] is not None:
         duration, time = state.items("ttl", 2)
         fields.integer(duration, "a TTL", 1)
         if time not in (EVENT_TIME, PROCESSING_TIME):

@@ -10,13 +10,8 @@ import pyarrow as pa
 from millrace import types
 from millrace.ids import OperatorName
 from millrace.operators.operator import MAIN, Moment, ResultColumn, TableLayout
-from millrace.operators.process.layout import (
-    EXPIRES,
-    SHARED_KINDS,
-    TIMER_KINDS,
-    TIMER_TABLES,
-    VALUE_KINDS,
-)
+from millrace.operators.process.kinds import KINDS, Place, StateKind
+from millrace.operators.process.layout import EXPIRES, TIMER_TABLES
 from millrace.operators.process.spec import StateSpecs
 from millrace.operators.process.sweep import sweep_of
 from millrace.operators.registry import check_spec, operator_kind
@@ -46,7 +41,7 @@ class Collection:
     """A list, map or set of a key; each entry is a row of a table of its own."""
 
     name: str
-    kind: str
+    kind: StateKind
     type: pa.DataType
     """Of the whole collection as one value."""
     columns: tuple[str, ...]
@@ -105,11 +100,11 @@ class Description:
     def collections(self) -> list[Collection]:
         found = []
         for spec in self.states:
-            kind, name = spec["kind"], spec["name"]
-            if kind in VALUE_KINDS or kind in SHARED_KINDS or kind in TIMER_KINDS:
+            kind, name = KINDS[spec["kind"]], spec["name"]
+            if not kind.is_collection:
                 continue
             columns = [f for f in self.tables[name].schema if f.name != EXPIRES]
-            if kind == "map":
+            if kind.is_mapping:
                 whole: pa.DataType = pa.map_(columns[0].type, columns[1].type)
             else:
                 whole = pa.list_(columns[-1].type)
@@ -124,4 +119,4 @@ class Description:
     @property
     def shared(self) -> list[str]:
         """The states that belong to no key."""
-        return [spec["name"] for spec in self.states if spec["kind"] in SHARED_KINDS]
+        return [s["name"] for s in self.states if KINDS[s["kind"]].place is Place.SHARED]

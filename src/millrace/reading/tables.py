@@ -27,6 +27,7 @@ from millrace.log.segment import HI, LO, OWNER_HI, OWNER_LO
 from millrace.operators.graph.layout import NEIGHBOURS
 from millrace.operators.operator import MAIN, ResultColumn
 from millrace.operators.pattern.layout import MATCHED, PARTIAL
+from millrace.operators.process.kinds import Place
 from millrace.operators.process.layout import EXPIRES
 from millrace.operators.registry import MainRows
 from millrace.reading.description import Collection, Description
@@ -307,7 +308,7 @@ def _whole(
     needs = list(collection.columns)
     if sweep is not None:
         needs.append(EXPIRES)
-    if collection.kind != "list":
+    if collection.kind.place is Place.ENTRIES:
         needs += [HI, LO]
     rows = gathered(replica, addresses, needs)
     owner = np.repeat(np.arange(len(hi)), np.diff(offsets))
@@ -315,14 +316,14 @@ def _whole(
     if over is not None and over.any():
         rows, owner = rows.filter(pa.array(~over)), owner[~over]
     # How rows lie in pages depends on what was merged when. What a user sees must not.
-    if collection.kind == "list":
+    if collection.kind.place is Place.POSITIONS:
         order = np.lexsort((rows.column("position").to_numpy(), owner))
     else:
         order = np.lexsort((_words(rows, LO), _words(rows, HI), owner))
     rows = rows.take(pa.array(order))
     ends = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(hi)))))
     cuts = pa.array(ends.astype(np.int32))
-    if collection.kind == "map":
+    if collection.kind.is_mapping:
         keys, items = rows.column("key"), rows.column("value")
         return pa.MapArray.from_arrays(cuts, keys, items).cast(collection.type)
     return pa.ListArray.from_arrays(cuts, rows.column(collection.columns[-1]))

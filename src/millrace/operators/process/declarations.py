@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from millrace.ddl import parse_type
 from millrace.errors import StateAccessError, UnsupportedTypeError, UsageError
 from millrace.operators.process.durations import duration_us
-from millrace.operators.process.layout import EVENT_TIME, PROCESSING_TIME
+from millrace.operators.process.kinds import EVENT_TIME, PROCESSING_TIME
 
 ON_WRITE, ON_READ_AND_WRITE = "write", "read+write"
 

@@ -15,6 +15,7 @@ from millrace import types
 from millrace.errors import SchemaChangedError
 from millrace.ids import OperatorName
 from millrace.operators.evolution import ADVICE, check_keys
+from millrace.operators.process.kinds import KINDS
 
 _WIDER: list[type[T.DataType]] = [T.ByteType, T.ShortType, T.IntegerType, T.LongType]
 
@@ -58,8 +59,7 @@ def check_change(name: OperatorName, old: dict[str, Any], new: dict[str, Any]) -
         pairs = zip(before.get("types", []), now.get("types", []), strict=True)
         for n, (was, becomes) in enumerate(pairs):
             was_type, new_type = types.from_json(was), types.from_json(becomes)
-            is_map = now["kind"] in ("map", "broadcast")
-            is_entry_key = now["kind"] == "set" or (is_map and n == 0)
+            is_entry_key = n == 0 and KINDS[now["kind"]].has_entry_keys
             fits = was_type == new_type if is_entry_key else _widens(was_type, new_type)
             if not fits:
                 raise SchemaChangedError(

@@ -12,17 +12,20 @@ from millrace import types
 from millrace.errors import DuplicateNameError
 from millrace.log.segment import SYSTEM_FIELDS
 from millrace.operators.operator import MAIN, Moment, ResultColumn, StateLayout, TableLayout
+from millrace.operators.process.kinds import (
+    EVENT_TIME,
+    KINDS,
+    PROCESSING_TIME,
+    Place,
+    StateKind,
+)
 from millrace.operators.process.spec import StateSpecs
 
-EVENT_TIME, PROCESSING_TIME = "event", "processing"
 EXPIRES = "expires"
 MIXED = "mixed"
 """Whether a list's elements may expire in another order than they came."""
 
-VALUE_KINDS = ("value", "reducing", "aggregating", "pickled")
-SHARED_KINDS = ("broadcast", "task")
 TIMER_TABLES = {EVENT_TIME: "timers.event", PROCESSING_TIME: "timers.processing"}
-TIMER_KINDS = {"event-time timer": EVENT_TIME, "processing-time timer": PROCESSING_TIME}
 
 
 def layout(keys: Sequence[pa.Field], states: StateSpecs) -> dict[str, TableLayout]:
@@ -30,31 +33,29 @@ def layout(keys: Sequence[pa.Field], states: StateSpecs) -> dict[str, TableLayou
     main = list(keys)
     tables: dict[str, TableLayout] = {}
     for spec in states:
-        name, kind = spec["name"], spec["kind"]
-        if kind in TIMER_KINDS:
-            table = TIMER_TABLES[TIMER_KINDS[kind]]
+        name, kind = spec["name"], KINDS[spec["kind"]]
+        if kind.place is Place.TIMERS:
+            table = TIMER_TABLES[kind.time]
             if table not in tables:
                 main.append(pa.field(f"{table}.size", pa.int64()))
                 tables[table] = TableLayout(_TIMERS, owned=True)
             continue
-        columns = [types.arrow_of(t, f"{kind} state {name!r}") for t in spec["types"]]
-        if kind in SHARED_KINDS:
+        column_types = [types.arrow_of(t, f"{kind.name} state {name!r}") for t in spec["types"]]
+        columns = [pa.field(*column) for column in zip(kind.columns, column_types, strict=True)]
+        if kind.place is Place.SHARED:
             tables[name] = _shared(kind, columns)
             continue
         expires = [pa.field(EXPIRES, pa.int64())] if spec["ttl"] is not None else []
-        if kind in VALUE_KINDS:
-            main.append(pa.field(name, columns[0]))
-        elif kind == "list":
+        if kind.place is Place.MAIN:
+            main.append(pa.field(name, column_types[0]))
+        elif kind.place is Place.POSITIONS:
             main += [pa.field(f"{name}.start", pa.int64()), pa.field(f"{name}.end", pa.int64())]
             main += [pa.field(f"{name}.{MIXED}", pa.bool_())] if expires else []
-            fields = [pa.field("position", pa.int64()), pa.field("value", columns[0]), *expires]
+            fields = [pa.field("position", pa.int64()), *columns, *expires]
             tables[name] = TableLayout(pa.schema(fields), owned=True)
         else:
             main.append(pa.field(f"{name}.size", pa.int64()))
-            fields = [pa.field("key" if kind == "map" else "member", columns[0])]
-            if kind == "map":
-                fields.append(pa.field("value", columns[1]))
-            tables[name] = TableLayout(pa.schema([*fields, *expires]), owned=True)
+            tables[name] = TableLayout(pa.schema([*columns, *expires]), owned=True)
         if expires:
             main.append(pa.field(f"{name}.{EXPIRES}", pa.int64()))
     _check_names([field.name for field in main])
@@ -65,7 +66,7 @@ def describe(keys: Sequence[pa.Field], spec: Mapping[str, Any]) -> StateLayout:
     """The tables of a processor, and its Values as results."""
     tables = layout(keys, spec["states"])
     main = tables[MAIN].schema
-    values = [state for state in spec["states"] if state["kind"] in VALUE_KINDS]
+    values = [state for state in spec["states"] if KINDS[state["kind"]].place is Place.MAIN]
 
     def column(name: str) -> ResultColumn:
         return ResultColumn(name, main.field(name).type, (name,))
@@ -92,16 +93,11 @@ def _until(column: ResultColumn, now: int) -> ResultColumn:
     return ResultColumn(column.name, column.type, (column.name, f"{column.name}.{EXPIRES}"), alive)
 
 
-def _shared(kind: str, columns: list[pa.DataType]) -> TableLayout:
+def _shared(kind: StateKind, columns: list[pa.Field]) -> TableLayout:
     """The table of a state that does not belong to a key."""
-    if kind == "broadcast":
-        fields = [pa.field("key", columns[0]), pa.field("value", columns[1])]
-        return TableLayout(pa.schema(fields), everywhere=True)
-    fields = [
-        pa.field("shard", pa.int32()),
-        pa.field("groups", pa.string()),
-        pa.field("value", columns[0]),
-    ]
+    if not kind.per_shard:
+        return TableLayout(pa.schema(columns), everywhere=True)
+    fields = [pa.field("shard", pa.int32()), pa.field("groups", pa.string()), *columns]
     return TableLayout(pa.schema(fields), everywhere=True, per_shard=True)
 
 

@@ -14,13 +14,8 @@ import pyarrow as pa
 
 from millrace.arrays import BoolArray
 from millrace.operators.operator import MAIN, Moment
-from millrace.operators.process.layout import (
-    EXPIRES,
-    SHARED_KINDS,
-    TIMER_KINDS,
-    TIMER_TABLES,
-    VALUE_KINDS,
-)
+from millrace.operators.process.kinds import KINDS, Place
+from millrace.operators.process.layout import EXPIRES, TIMER_TABLES
 from millrace.operators.process.spec import StateSpecs
 
 if TYPE_CHECKING:
@@ -47,16 +42,15 @@ def _expired(rows: pa.RecordBatch, column: str, now: int) -> BoolArray:
 def _main_expired(rows: pa.RecordBatch, states: StateSpecs, moment: Moment) -> BoolArray:
     over = np.ones(rows.num_rows, np.bool_)
     for spec in states:
-        name = spec["name"]
-        if spec["kind"] in SHARED_KINDS:
+        name, place = spec["name"], KINDS[spec["kind"]].place
+        if place is Place.SHARED:
             continue
-        if spec["kind"] in TIMER_KINDS:
-            table = TIMER_TABLES[TIMER_KINDS[spec["kind"]]]
-            over &= _is_zero(rows, f"{table}.size")
+        if place is Place.TIMERS:
+            over &= _is_zero(rows, f"{TIMER_TABLES[KINDS[spec['kind']].time]}.size")
             continue
-        if spec["kind"] in VALUE_KINDS:
+        if place is Place.MAIN:
             empty = ~rows.column(name).is_valid().to_numpy(zero_copy_only=False)
-        elif spec["kind"] == "list":
+        elif place is Place.POSITIONS:
             start = rows.column(f"{name}.start").fill_null(0).to_numpy()
             empty = rows.column(f"{name}.end").fill_null(0).to_numpy() <= start
         else:
