@@ -1,7 +1,10 @@
-"""Pages name modules that exist; the architecture lists packages in the order of the linter."""
+"""Pages name modules that exist. The architecture lists packages in the order of the linter, and
+shows a path of calls that goes down through them."""
 
 from __future__ import annotations
 
+import ast
+import functools
 import re
 import tomllib
 from pathlib import Path
@@ -40,12 +43,59 @@ def test_every_module_on_the_page_exists() -> None:
     assert [path for path in named if not (SOURCE / path).is_file()] == []
 
 
-@pytest.mark.parametrize("path", ["row", "rescale"])
-def test_a_path_visits_a_module_once(path: str) -> None:
-    section = PAGE.partition(f"## The path of a {path}\n")[2].partition("\n## ")[0]
-    visited = re.findall(r"^\| \w+ \| `(\S+\.py)` \|", section, re.MULTILINE)
+def path_of(what: str) -> list[list[str]]:
+    """The rows of a path's table: step, perhaps by which step it is called, module."""
+    section = PAGE.partition(f"## The path of a {what}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| (\w+) \| (?:(\w+) \| )?`(\S+\.py)` \|", section, re.MULTILINE)
+
+
+@pytest.mark.parametrize("what", ["row", "rescale"])
+def test_a_path_visits_a_module_once(what: str) -> None:
+    visited = [module for _, _, module in path_of(what)]
     assert len(visited) >= 8
     assert len(set(visited)) == len(visited)
+
+
+@functools.cache
+def imported_by(module: str) -> set[str]:
+    """The modules of the package that one of them imports."""
+    tree = ast.parse((SOURCE / module).read_text())
+    imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module]
+    names = {str(n.module) for n in imports}
+    names |= {f"{n.module}.{part.name}" for n in imports for part in n.names}
+    paths = [name.removeprefix("millrace.").replace(".", "/") for name in names]
+    files = {file for path in paths for file in (f"{path}.py", f"{path}/__init__.py")}
+    return {file for file in files if (SOURCE / file).is_file()}
+
+
+def known_to(module: str) -> set[str]:
+    """A module of the package, and all that it imports, however indirectly."""
+    found, waiting = {module}, {module}
+    while waiting:
+        waiting = set().union(*map(imported_by, waiting)) - found
+        found |= waiting
+    return found
+
+
+def test_calls_on_the_path_of_a_row_stay_in_a_layer_or_go_down() -> None:
+    layer = {package: n for n, packages in enumerate(contract()) for package in packages}
+    modules: dict[str, str] = {}
+    for step, caller, module in path_of("row"):
+        package = module.partition("/")[0]
+        if caller == "Spark":
+            assert package == "spark", step
+        else:
+            # What calls a step comes before it, and the step does not know it.
+            assert layer[package] <= layer[modules[caller].partition("/")[0]], step
+            assert modules[caller] not in known_to(module), step
+        modules[step] = module
+    assert known_to("spark/epoch.py") >= {modules["plan"], modules["commit"], modules["manifest"]}
+
+
+def test_every_family_of_operators_is_listed() -> None:
+    (listed,) = re.findall(r"^\| \d+ \| `operators` \| (.+) \|$", PAGE, re.MULTILINE)
+    families = [path.parent.name for path in (SOURCE / "operators").glob("*/__init__.py")]
+    assert re.findall(r"`(\w+)`", listed) == sorted(families)
 
 
 def exists(module: str) -> bool:
