@@ -15,6 +15,7 @@ from tests.stress import few
 from tests.waiting import DEADLINE
 
 import millrace as mr
+from millrace.api.writer import branches
 from millrace.errors import (
     DuplicateNameError,
     EventTimeError,
@@ -438,7 +439,7 @@ def test_a_lookup_finds_the_newest_row_and_its_state_is_one_row_per_key(
         assert enriched.schema.names == ["customer", "amount", "name"]
         writer = enriched.for_each_batch(support.record(outputs["lookup"]))
         if number == 0:
-            assert [op.name for op in Pipeline(writer._paths).operators] == ["enriched"]
+            assert [op.name for op in Pipeline(branches(writer).paths).operators] == ["enriched"]
         writer = writer.also(newest.for_each_batch(support.record(outputs["latest"])))
         query = writer.start(location, parallelism=1 + number)
         query.process_all_available()
