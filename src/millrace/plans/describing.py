@@ -42,7 +42,7 @@ def _line(node: str, decision: Decision | None, is_streaming: bool) -> str:
     if decision is None:
         return f"{text}  -> Spark" if is_streaming else f"{text}  -> Spark, once per batch"
     if isinstance(decision.plan, Unsupported):
-        return f"{text}  -> no operator: {decision.plan.reason}"
+        return f"{text}  -> {decision.name}, no operator: {decision.plan.reason}"
     return f"{text}  -> {decision.name}: {_operator(decision.plan)}"
 
 

@@ -46,10 +46,12 @@ _OTHERS = {
     "LocalLimit": "limit",
     "Tail": "tail",
     "Offset": "offset",
+    "Except": "except",
     "UpdateEventTimeWatermarkColumn": "eventTimeColumnName of transformWithState",
     _WATERMARK: "withWatermark behind another stateful node",
 }
 """Stateful nodes without an operator, by what people call them."""
+_LIMITS = ("GlobalLimit", "LocalLimit")
 
 
 @dataclass(frozen=True)
@@ -144,11 +146,16 @@ class Cut:
 
     @property
     def reason(self) -> str | None:
-        """Why the plan cannot run here; None if it can."""
-        for decision in self.decisions:
-            if isinstance(decision.plan, Unsupported):
-                return f"{decision.operator}: {decision.plan.reason}"
-        return None if self.decisions else "the query has no stateful node, so no state to keep."
+        """Why the plan cannot run here, of each node that has no operator; None if it can."""
+        if not self.decisions:
+            return "the query has no stateful node, so no state to keep."
+        # A limit is two nodes, of which Spark makes one.
+        reasons = {
+            (decision.operator, decision.plan.reason): decision.name
+            for decision in self.decisions
+            if isinstance(decision.plan, Unsupported)
+        }
+        return " ".join(f"{name}: {why}" for (_, why), name in reasons.items()) or None
 
     def of(self, node: Node) -> Decision | None:
         """The decision about a node; None for stateless ones."""
@@ -171,7 +178,7 @@ class Cut:
 
 def cut(root: Node, mode: str) -> Cut:
     """Decide about every stateful node of a plan that Spark accepts in this output mode."""
-    stateful = [node for node in root.walk() if is_stateful(node)]
+    stateful = [node for node in root.walk() if is_stateful(node) and not _is_anew(node, mode)]
     decisions = []
     # Names follow the way of the rows, so that a node added at the end renames none.
     for number, node in enumerate(reversed(stateful), 1):
@@ -184,6 +191,16 @@ def cut(root: Node, mode: str) -> Cut:
 
 def _has_above(stateful: Sequence[Node], node: Node) -> bool:
     return any(above is not node and node in list(above.walk()) for above in stateful)
+
+
+def _is_anew(node: Node, mode: str) -> bool:
+    """Whether a limit is one of each batch: complete mode emits all rows of an aggregation anew."""
+    below = (each for each in node.walk() if each.is_streaming)
+    return (
+        mode == COMPLETE
+        and node.kind in _LIMITS
+        and any(each.kind in ("Aggregate", DISTINCT) for each in below)
+    )
 
 
 def is_stateful(node: Node) -> bool:

@@ -248,7 +248,8 @@ def test_processors_need_columns_as_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["GlobalLimit", "FlatMapGroupsInPandasWithState", "UpdateEventTimeWatermarkColumn"]
+    "kind",
+    ["GlobalLimit", "FlatMapGroupsInPandasWithState", "UpdateEventTimeWatermarkColumn", "Except"],
 )
 def test_other_stateful_nodes_have_no_operator(kind: str) -> None:
     assert "no operator" in reason_of(stateful(kind, None, source(PAGE)))
@@ -274,3 +275,28 @@ def test_names_follow_the_way_of_the_rows() -> None:
 
 def test_a_plan_without_state_has_nothing_to_run() -> None:
     assert cut(source(PAGE), "append").reason is not None
+
+
+def limited(below: Node, number: int = 2) -> Node:
+    local = stateful("LocalLimit", None, below, number=number + 1)
+    return stateful("GlobalLimit", None, local, number=number)
+
+
+def test_a_limit_of_what_complete_mode_emits_keeps_no_state() -> None:
+    counted = dataclasses.replace(aggregate(Key("page", PAGE)), number=5)
+    found = cut(limited(counted), "complete")
+    assert found.reason is None
+    assert [decision.name for decision in found.decisions] == ["aggregate-1"]
+    above = dataclasses.replace(aggregate(Key("page", PAGE), below=limited(source(PAGE))), number=5)
+    assert "limit" in reason_of(above, "complete")
+
+
+def test_a_reason_names_each_node_that_has_no_operator() -> None:
+    gap = Key("session", VISITED, Session(None))
+    sessions = dataclasses.replace(aggregate(gap, Key("page", PAGE)), number=5)
+    assert reason_of(limited(sessions)) == (
+        "limit-2: there is no operator for limit. "
+        "session-1: the gap of the sessions is computed for every row."
+    )
+    text = describe(cut(sessions, "append"))
+    assert "session-1, no operator: the gap" in text
