@@ -339,6 +339,4 @@ def _waits(plan: Plan | Unsupported) -> bool:
         return not plan.emits_all
     if isinstance(plan, JoinPlan):
         return plan.condition.is_bounded
-    if isinstance(plan, ProcessorPlan):
-        return plan.processing.time_mode.lower() == "eventtime"
     return not isinstance(plan, Unsupported)

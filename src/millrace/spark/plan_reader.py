@@ -81,8 +81,10 @@ class _PlanReading:
         optimizer = spark_jvm.org.apache.spark.sql.catalyst.optimizer
         # bool_and, count_if and others stand for expressions of simpler functions.
         replacing = getattr(getattr(optimizer, "ReplaceExpressions$"), "MODULE$")
+        # BETWEEN stands for two comparisons of what it names once.
+        inlining = getattr(getattr(optimizer, "RewriteWithExpression$"), "MODULE$")
         self._analysed = java.queryExecution().analyzed()
-        self._plan = replacing.apply(self._analysed)
+        self._plan = inlining.apply(replacing.apply(self._analysed))
         self._java: dict[int, Any] = {}
         self._grouped: dict[int, GroupedParts] = {}
         self._expressions: dict[Expression, Any] = {}

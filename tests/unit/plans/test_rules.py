@@ -255,6 +255,14 @@ def test_other_stateful_nodes_have_no_operator(kind: str) -> None:
     assert "no operator" in reason_of(stateful(kind, None, source(PAGE)))
 
 
+@pytest.mark.parametrize("time_mode", ["None", "EventTime", "ProcessingTime"])
+def test_processors_run_once_more_when_the_watermark_has_moved(time_mode: str) -> None:
+    detail = Processing(1, time_mode, "Update", False)
+    found = cut(stateful("TransformWithStateInPySpark", detail, source(PAGE, PAGE, AT)), "update")
+    assert found.waits_for_watermark
+    assert found.always_runs == (time_mode == "ProcessingTime")
+
+
 def test_a_watermark_behind_a_stateful_node_is_refused() -> None:
     below = dataclasses.replace(aggregate(Key("page", PAGE)), number=5)
     assert "withWatermark" in reason_of(stateful("EventTimeWatermark", None, below), "update")

@@ -26,7 +26,7 @@ from millrace.api.keyed import KeyedStream, aggregate_keys, key_stream
 from millrace.api.origin import Origin, grouping, origin, then
 from millrace.api.stream import Stream
 from millrace.api.unchanged.naming import RESERVED, RESERVED_BY_TIME, Names
-from millrace.errors import UnsupportedPlanError
+from millrace.errors import MillraceError, UnsupportedPlanError
 from millrace.operators.aggregate.functions import Aggregate
 from millrace.operators.window.emission import FINAL
 from millrace.plans.aggregates import Function
@@ -43,6 +43,7 @@ from millrace.plans.rules import (
     WindowPlan,
     is_stateful,
 )
+from millrace.repeating import first_line
 from millrace.spark import jvm
 from millrace.spark.plan_reader import GroupedParts, Reading
 from millrace.spark.steps import Point, SourceStep, TransformStep
@@ -50,6 +51,11 @@ from millrace.spark.steps import Point, SourceStep, TransformStep
 _FAR = "2200-01-01 00:00:00"
 """The event time of rows that have none: never late, and never over within a thousand years."""
 _INSTANT = dt.timedelta(microseconds=1)
+_OUTER = ("left", "right", "full")
+
+
+class _NodeError(UnsupportedPlanError):
+    """A node that cannot be built, by its name."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,13 @@ class _Builder:
         """The plan up to a node; everything stateful in it is behind its hole."""
         decision = self._cut.of(node)
         if decision is not None:
-            return self._operator(node, decision)
+            try:
+                return self._operator(node, decision)
+            except _NodeError:
+                raise
+            except MillraceError as error:
+                # An operator refuses what the rules let through, such as a type of column.
+                raise _NodeError(f"{decision.name}: {first_line(error)}") from error
         plan = self._reading.java[node.number]
         cut_below = [child for child in node.children if any(map(is_stateful, child.walk()))]
         if not cut_below:
@@ -314,16 +326,25 @@ class _Builder:
         names = Names()
         left, right = node.children
         keys = [names.new(_key_name(pair), "key") for pair in plan.condition.keys]
+        is_outer = plan.how in _OUTER
+        if is_outer:
+            keys.append(names.new("null_key", "null_key"))
         sides, unused = [], []
         for child, pick, time in zip((left, right), ("left", "right"), plan.times, strict=True):
-            pairs = zip(keys, plan.condition.keys, strict=True)
-            columns = [(k, self._reading.expressions[getattr(pair, pick)]) for k, pair in pairs]
+            compared = [
+                self._reading.expressions[getattr(pair, pick)] for pair in plan.condition.keys
+            ]
+            part = self._part(child)
+            if is_outer:
+                compared = self._without_nulls(compared, pick)
+                part = self._timed(part, child, time)
+            columns = list(zip(keys, compared, strict=True))
             own = self._columns(child, names)
             columns += own
             event_time, extra = self._event_time(child, own, time, names)
             columns += extra
             unused.append([column for column, _ in extra])
-            sides.append(self._view(self._part(child), columns, event_time))
+            sides.append(self._view(part, columns, event_time))
         within = tuple(
             dt.timedelta(microseconds=us)
             for us in (plan.condition.lower_us, plan.condition.upper_us)
@@ -332,6 +353,35 @@ class _Builder:
             sides[0], sides[1], keys, within, plan.how, None, name, either_time=True
         )
         return self._joined(node, plan, joined, keys, unused)
+
+    def _without_nulls(self, keys: Sequence[Any], side: str) -> list[Any]:
+        """Keys for a row with a NULL among them that has no partner, but waits for one as in Spark.
+
+        An operator emits rows with NULL keys at once. So the NULLs become values, and one more key
+        sees to it that such a row equals none of the other stream.
+        """
+        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
+        integer = self._jvm.org.apache.spark.sql.types.DataType.fromDDL("int")
+        is_null = expressions.IsNull(keys[0])
+        for key in keys[1:]:
+            is_null = expressions.Or(is_null, expressions.IsNull(key))
+        mark = self._cuts.constant("1" if side == "left" else "2", integer)
+        defaults = [expressions.Literal.default(key.dataType()) for key in keys]
+        plain = [
+            expressions.Coalesce(self._cuts.seq([key, default]))
+            for key, default in zip(keys, defaults, strict=True)
+        ]
+        zero = self._cuts.constant("0", integer)
+        return [*plain, expressions.If(is_null, mark, zero)]
+
+    def _timed(self, part: _Part, child: Node, time: Attribute | None) -> _Part:
+        """Without rows that have no event time: Spark keeps them, but never emits one."""
+        if time is None:
+            return part
+        sql = self._jvm.org.apache.spark.sql.catalyst
+        at = [attribute.id for attribute in child.output].index(time.id)
+        known = sql.expressions.IsNotNull(self._output(child)[at])
+        return _Part(sql.plans.logical.Filter(known, part.plan), part.hole, part.stream)
 
     def _event_time(
         self, child: Node, own: list[tuple[str, Any]], time: Attribute | None, names: Names
