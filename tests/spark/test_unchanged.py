@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import runpy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from tests.conftest import ROOT
 from tests.spark.unchanged import cases
 from tests.spark.unchanged.engines import (
     Case,
+    configured,
     on_millrace,
     on_spark,
-    outcome,
     program_of,
     read,
+    refusal,
     write_batches,
 )
 from tests.stress import few
@@ -34,8 +36,13 @@ from millrace.errors import (
     UnsupportedPlanError,
 )
 
-EVERY_RUN = ("ordered, complete", "tumbling", "sessions", "two columns", "inner")
+EVERY_RUN = (
+    *("the first of an order", "tumbling", "sessions", "two columns", "left"),
+    "windows of windows",
+)
 """The cases of `make test`; `make stress` runs all."""
+EVERY_REFUSAL = ("an aggregate without a watermark", "a left join, updates", "duplicates, complete")
+EVERY_REASON = ("no groupBy", "left with a further condition", "a limit in SQL")
 
 
 @pytest.fixture(scope="module")
@@ -43,37 +50,86 @@ def streams(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, DataFrame]]:
     folder = tmp_path_factory.mktemp("unchanged")
-    write_batches(folder / "visits", cases.VISIT_BATCHES)
-    write_batches(folder / "clicks", cases.CLICK_BATCHES)
-    visits = read(spark, folder / "visits", cases.VISITS)
-    clicks = read(spark, folder / "clicks", cases.CLICKS)
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    yield {
-        "raw": visits,
-        "v": visits.withWatermark("at", "10 minutes"),
-        "clicks": clicks,
-        "c": clicks.withWatermark("shown", "5 minutes"),
-        "static": spark.createDataFrame(
-            [("/", "home"), ("/buy", "shop")], "page string, title string"
-        ),
-    }
-    spark.conf.set("spark.sql.session.timeZone", str(zone))
+    given = {"visits": cases.VISITS, "clicks": cases.CLICKS, "orders": cases.ORDERS}
+    found = {}
+    for name, stream in given.items():
+        write_batches(folder / name, stream)
+        found[name] = read(spark, folder / name, stream)
+    found["v"] = found["visits"].withWatermark("at", "10 minutes")
+    found["c"] = found["clicks"].withWatermark("shown", "5 minutes")
+    found["o"] = found["orders"].withWatermark("made", "5 minutes")
+    pages = [("/", "home"), ("/buy", "shop")]
+    found["static"] = spark.createDataFrame(pages, "page string, title string")
+    with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
+        yield found
 
 
-ALL = {case.name: case for case in cases.cases()}
+def _by_name(given: list[Case]) -> dict[str, Case]:
+    return {case.name: case for case in given}
+
+
+ALL = _by_name(cases.cases())
+REFUSED = _by_name(cases.refused())
+LEFT = _by_name(cases.left_to_spark())
+DIFFERING = _by_name(cases.differing())
 
 
 @pytest.mark.parametrize("name", few(ALL, *EVERY_RUN))
 def test_both_engines_write_the_same_rows_in_the_same_batches(
     name: str, spark: SparkSession, streams: dict[str, DataFrame], tmp_path: Path
 ) -> None:
-    case: Case = ALL[name]
+    case = ALL[name]
+    with configured(spark, case.conf):
+        df = program_of(spark, case, streams)
+        expected = on_spark(df, case.mode, tmp_path / "spark")
+        assert any(expected.batches.values()), "a case that emits nothing shows nothing"
+        assert on_millrace(df, case.mode, tmp_path / "millrace") == expected
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("name", DIFFERING)
+def test_what_is_documented_to_differ_does(
+    name: str, spark: SparkSession, streams: dict[str, DataFrame], tmp_path: Path
+) -> None:
+    case = DIFFERING[name]
+    with configured(spark, case.conf):
+        df = program_of(spark, case, streams)
+        expected = on_spark(df, case.mode, tmp_path / "spark")
+        assert on_millrace(df, case.mode, tmp_path / "millrace") != expected
+
+
+@pytest.mark.parametrize("name", few(REFUSED, *EVERY_REFUSAL))
+def test_what_spark_refuses_is_refused_in_its_own_words(
+    name: str, spark: SparkSession, streams: dict[str, DataFrame], tmp_path: Path
+) -> None:
+    case = REFUSED[name]
+
+    def told(writer: Callable[[DataFrame], Any], location: Path) -> str:
+        def start() -> None:
+            df = program_of(spark, case, streams)
+            writer(df).outputMode(case.mode).format("noop").start(checkpointLocation=str(location))
+
+        return refusal(start)
+
+    expected = told(lambda df: df.writeStream, tmp_path / "spark")
+    assert expected
+    assert told(mr.write_stream, tmp_path / "millrace") == expected
+    assert not (tmp_path / "millrace").exists()
+
+
+@pytest.mark.parametrize("name", few(LEFT, *EVERY_REASON))
+def test_what_has_no_operator_says_which_node_and_why(
+    name: str, spark: SparkSession, streams: dict[str, DataFrame], tmp_path: Path
+) -> None:
+    case = LEFT[name]
     df = program_of(spark, case, streams)
-    expected = outcome(df, case.mode, tmp_path / "spark", on_spark)
-    assert isinstance(expected, dict)
-    assert any(expected.values()), "a case that emits nothing shows nothing"
-    assert outcome(df, case.mode, tmp_path / "millrace", on_millrace) == expected
+    assert case.why is not None
+    with pytest.raises(UnsupportedPlanError) as error:
+        mr.write_stream(df).outputMode(case.mode).format("noop").start(
+            checkpointLocation=str(tmp_path / "location")
+        )
+    assert re.search(case.why, str(error.value))
+    assert not (tmp_path / "location").exists()
 
 
 def test_the_query_has_the_face_of_sparks(
@@ -135,7 +191,10 @@ def test_what_has_no_operator_runs_on_sparks_engine(
     query.awaitTermination()
     assert not isinstance(query, mr.Query)
     (line,) = [r.getMessage() for r in caplog.records if "own engine" in r.getMessage()]
-    assert "percentile_approx" in line
+    assert line.startswith(
+        "a query runs on Spark's own engine: aggregate-1: percentile_approx(ms, 0.5D, 10000): "
+        "there is no aggregate"
+    )
     assert "\n" not in line
     with pytest.raises(UnsupportedPlanError, match="percentile_approx"):
         start(True, "other")

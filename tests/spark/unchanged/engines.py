@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.spark.unchanged import processors
 
 import millrace as mr
 
-Rows = Sequence[Mapping[str, Any]]
-Outcome = dict[int, list[str]] | str
-"""The rows of each batch, sorted; or the kind of the error."""
+ONE_PARTITION = {"spark.sql.shuffle.partitions": "1"}
+"""For Spark's own engine, which opens a state store for each."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The rows of a stream: a list for each batch."""
+
+    schema: str
+    batches: Sequence[Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -26,21 +37,50 @@ class Case:
 
     name: str
     program: str
-    mode: str = "append"
-    data: str = "visits"
+    mode: str
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Settings that it runs with."""
+    why: str | None = None
+    """What an error says of it."""
 
 
-def write_batches(folder: Path, batches: Sequence[Rows]) -> None:
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a query."""
+
+    schema: str
+    batches: Mapping[int, list[str]]
+    """The rows of each batch, sorted."""
+
+
+def write_batches(folder: Path, stream: Stream) -> None:
     """A file for each batch, in order of time: a source reads one per batch."""
     folder.mkdir(parents=True)
-    for number, rows in enumerate(batches):
+    for number, rows in enumerate(stream.batches):
         path = folder / f"{number:03}.json"
         path.write_text("\n".join(json.dumps(dict(row)) for row in rows))
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
-def read(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
-    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(folder))
+def read(spark: SparkSession, folder: Path, stream: Stream) -> DataFrame:
+    reader = spark.readStream.schema(stream.schema).option("maxFilesPerTrigger", 1)
+    return reader.json(str(folder))
+
+
+@contextmanager
+def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """Settings of the session, for a while."""
+    before = {key: spark.conf.get(key, None) for key in conf}
+    for key, value in conf.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
 
 
 def program_of(spark: SparkSession, case: Case, streams: Mapping[str, DataFrame]) -> DataFrame:
@@ -49,39 +89,62 @@ def program_of(spark: SparkSession, case: Case, streams: Mapping[str, DataFrame]
         for name, stream in streams.items():
             stream.createOrReplaceTempView(name)
         return spark.sql(case.program)
-    names: dict[str, Any] = {"F": F, "spark": spark, "mr": mr, **streams}
-    return eval(case.program, names)
+    names: dict[str, Any] = {"F": F, "spark": spark, "processors": processors, **streams}
+    # Programs of several lines read better; to Python they are one.
+    return eval(" ".join(case.program.split("\n")), names)
 
 
-def outcome(df: DataFrame, mode: str, location: Path, start: Callable[[Any], Any]) -> Outcome:
-    """Run a query over all that is available; what each batch brought."""
+def on_spark(df: DataFrame, mode: str, location: Path) -> Outcome:
+    """What Spark's own engine makes of a program."""
+    with configured(df.sparkSession, ONE_PARTITION):
+        return _outcome(df, df.writeStream.outputMode(mode), location)
+
+
+def on_millrace(df: DataFrame, mode: str, location: Path) -> Outcome:
+    """What Millrace makes of it."""
+    writer = mr.write_stream(df).outputMode(mode).option("millrace.parallelism", 2)
+    return _outcome(df, writer, location)
+
+
+def refusal(start: Callable[[], object]) -> str:
+    """What Spark says when it refuses a program, or nothing if it does not."""
+    try:
+        start()
+    except PySparkException as error:
+        # The plan follows, and columns have other numbers each time.
+        said = re.sub(r"#\d+", "", str(error).splitlines()[0])
+        return f"{error.getCondition()}: {said}"
+    return ""
+
+
+def _outcome(df: DataFrame, writer: Any, location: Path) -> Outcome:
     batches: dict[int, list[str]] = {}
+    schemas = set()
 
     def keep(rows: DataFrame, batch_id: int) -> None:
-        batches[batch_id] = sorted(map(_text, rows.collect()))
+        schemas.add(rows.schema.simpleString())
+        # A list, because names of columns need not differ.
+        batches[batch_id] = sorted(json.dumps(_plain(list(row))) for row in rows.collect())
 
     shutil.rmtree(location, ignore_errors=True)
-    writer = df.writeStream if start is on_spark else mr.write_stream(df)
-    writer = writer.outputMode(mode).foreachBatch(keep).trigger(availableNow=True)
+    writer = writer.foreachBatch(keep).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(location)).start()
     try:
-        query = start(writer.option("checkpointLocation", str(location)))
-    except Exception as error:
-        condition = getattr(error, "getCondition", lambda: None)()
-        return str(condition or f"{type(error).__name__}: {error}")
-    try:
-        query.awaitTermination(300)
+        assert query.awaitTermination(300)
     finally:
         query.stop()
-    return batches
+    (schema,) = schemas
+    return Outcome(schema, batches)
 
 
-def _text(row: Any) -> str:
-    return json.dumps(row.asDict(recursive=True), default=str)
-
-
-def on_spark(writer: Any) -> Any:
-    return writer.start()
-
-
-def on_millrace(writer: Any) -> Any:
-    return writer.option("millrace.parallelism", 2).start()
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if hasattr(value, "asDict"):
+        return [_plain(each) for each in value]
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return sorted(([_plain(k), _plain(v)] for k, v in value.items()), key=str)
+    if isinstance(value, bool | int | float | str) or value is None:
+        return value
+    return str(bytes(value).hex() if isinstance(value, bytearray) else value)

@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from millrace.api.origin import origin
@@ -34,10 +33,16 @@ from millrace.api.unchanged.writing import (
     told,
     trigger_of,
 )
-from millrace.errors import MillraceError, NotStreamingError, SessionError, UnsupportedPlanError
+from millrace.errors import (
+    MillraceError,
+    NotStreamingError,
+    SessionError,
+    UnsupportedPlanError,
+    UsageError,
+)
 from millrace.keygroups import DEFAULT_KEY_GROUPS
 from millrace.plans.describing import describe
-from millrace.plans.rules import Cut, cut, is_stateful
+from millrace.plans.rules import Cut, cut
 from millrace.reconfigure.cluster import DirectorOptions
 from millrace.repeating import first_line
 from millrace.spark.idle_batches import IdleBatches
@@ -46,6 +51,7 @@ from millrace.spark.plan_reader import Reading, read_plan
 from millrace.spark.sinks import Sink
 
 _CHECKS = "spark.sql.streaming.unsupportedOperationCheck"
+_LEGACY_PATH = "spark.sql.legacy.pathOptionBehavior.enabled"
 
 _log = logging.getLogger("millrace")
 
@@ -136,16 +142,25 @@ class UnchangedWriter(DataStreamWriter):
 
     def start(self, path: str | None = None, *args: Any, **options: Any) -> Any:
         _apply(self, *args, **options)
-        query = _start(self, path, None, strict=True)
-        if query is None:
-            raise UnsupportedPlanError(
-                "the query has no stateful node, so no state to keep. Use Spark's writeStream."
-            )
-        return query
+        return _started_here(_start(self, path, None, strict=True))
 
     def toTable(self, tableName: str, *args: Any, **options: Any) -> Any:
         _apply(self, *args, **options)
-        return _start(self, None, tableName, strict=True)
+        return _started_here(_start(self, None, tableName, strict=True))
+
+
+@dataclass(frozen=True)
+class _Left:
+    """A query that is left to Spark, to start or to refuse."""
+
+    error: UsageError
+    """What to say where Spark may not have it."""
+
+
+def _started_here(found: UnchangedQuery | _Left) -> UnchangedQuery:
+    if isinstance(found, _Left):
+        raise found.error
+    return found
 
 
 def _apply(
@@ -177,7 +192,7 @@ def _patch() -> None:
             return _spark_start(self, path, *args, **options)
         _apply(self, *args, **options)
         found = _start(self, path, None, strict=settings.strict)
-        return _spark_start(self, path) if found is None else found
+        return _spark_start(self, path) if isinstance(found, _Left) else found
 
     def to_table(self: DataStreamWriter, tableName: str, *args: Any, **options: Any) -> Any:
         settings = _settings(self)
@@ -185,7 +200,7 @@ def _patch() -> None:
             return _spark_to_table(self, tableName, *args, **options)
         _apply(self, *args, **options)
         found = _start(self, None, tableName, strict=settings.strict)
-        return _spark_to_table(self, tableName) if found is None else found
+        return _spark_to_table(self, tableName) if isinstance(found, _Left) else found
 
     def foreach_batch(self: DataStreamWriter, func: Any) -> DataStreamWriter:
         self._millrace_function = func  # type: ignore[attr-defined]
@@ -202,30 +217,43 @@ def _settings(writer: DataStreamWriter) -> _Settings | None:
 
 def _start(
     writer: DataStreamWriter, path: str | None, table: str | None, *, strict: bool
-) -> UnchangedQuery | StreamingQuery | None:
-    """A query on Millrace; None if Spark's own engine is to start it."""
+) -> UnchangedQuery | _Left:
+    """A query on Millrace, unless it is Spark's own engine's."""
     df = writer._df
     spark = df.sparkSession
     reading = read_plan(df)
-    if not any(map(is_stateful, reading.root.walk())):
-        return None
     wanted = told(spark, writer)
+    decided = cut(reading.root, wanted.mode_name)
+    if not decided.decisions:
+        return _Left(
+            UnsupportedPlanError(f"{decided.reason} Use df.writeStream, which is Spark's.")
+        )
     _check_by_spark(reading, wanted.mode_name)
     location = location_of(spark, wanted)
-    if location is None or (path is not None and wanted.option("path") is not None):
-        # Spark refuses this in its own words.
-        return None
-    decided = cut(reading.root, wanted.mode_name)
+    if location is None:
+        return _Left(
+            UsageError(
+                "the query has no location for its state: set option('checkpointLocation', ...), "
+                "or spark.sql.streaming.checkpointLocation for all queries of the session."
+            )
+        )
+    if path is not None and wanted.option("path") is not None and not _path_overrides(spark):
+        return _Left(
+            UsageError("the path is given twice: by start(path) and by option('path'). Give one.")
+        )
     try:
         start = _planned(writer, wanted, reading, decided, path, table)
     except MillraceError as error:
         reason = decided.reason or first_line(error)
         if strict or is_millrace(location.url):
+            hint = " mr.explain(df) shows its plan." if decided.reason else ""
             raise UnsupportedPlanError(
-                f"the query cannot run on Millrace: {reason} mr.explain(df) shows its plan."
+                f"the query cannot run on Millrace: {reason}{hint}"
             ) from error
-        _log.warning("a query runs on Spark's own engine: %s", reason)
-        return None
+        name = wanted.option("queryName")
+        query = "a query" if name is None else f"the query {name!r}"
+        _log.warning("%s runs on Spark's own engine: %s", query, " ".join(reason.split()))
+        return _Left(UnsupportedPlanError(reason))
     check_location(location.url, wanted)
     return start(location)
 
@@ -283,6 +311,11 @@ def _started(
     )
     assert isinstance(query, UnchangedQuery)
     return query.with_extras(batches, location.url if location.is_temporary else None)
+
+
+def _path_overrides(spark: SparkSession) -> bool:
+    """Whether `start(path)` replaces the option, as it did in old versions of Spark."""
+    return str(spark.conf.get(_LEGACY_PATH, "false")).lower() == "true"
 
 
 def _check_by_spark(reading: Reading, mode: str) -> None:

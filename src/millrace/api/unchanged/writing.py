@@ -27,6 +27,8 @@ MEMORY, FOREACH, FOREACH_BATCH = "memory", "foreach", "foreachBatch"
 _ONE_TIME = (MEMORY, FOREACH, FOREACH_BATCH, "console", "noop")
 """Sinks for which Spark makes up a location if there is none."""
 
+_TRIGGERS = "Use trigger(processingTime=...), trigger(availableNow=True) or none"
+
 _DEFAULT_LOCATION = "spark.sql.streaming.checkpointLocation"
 
 BatchFunction = Callable[[DataFrame, int], None]
@@ -123,7 +125,17 @@ def trigger_of(wanted: Wanted) -> str | None:
     if kind == "ProcessingTimeTrigger":
         interval = int(wanted.trigger.intervalMs())
         return f"{interval} milliseconds" if interval else None
-    raise UnsupportedPlanError(f"{kind} runs no micro-batches, and an epoch is one.")
+    if kind == "RealTimeTrigger":
+        raise UnsupportedPlanError(
+            f"the real-time trigger: unchanged programs run in micro-batches. {_TRIGGERS}, or "
+            "write the query with mr.stream, whose start() takes trigger='real time 10 seconds'."
+        )
+    if kind == "ContinuousTrigger":
+        raise UnsupportedPlanError(
+            "the continuous trigger: it runs no micro-batches, and an epoch of Millrace is one. "
+            f"{_TRIGGERS}."
+        )
+    raise UnsupportedPlanError(f"{kind}: Millrace does not know this trigger. {_TRIGGERS}.")
 
 
 def location_of(spark: SparkSession, wanted: Wanted) -> Location | None:
