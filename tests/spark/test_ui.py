@@ -56,5 +56,8 @@ def test_a_query_shows_its_epochs_and_its_end(spark: SparkSession, tmp_path: Pat
         "rows": 50,
         "bytes": rows[-1]["state_bytes"],
         "shards": 3,
+        "watermark_ms": None,
+        "late": 0,
+        "evicted": 0,
     }
     assert marks == ["query started", "rescale 2 → 3", "query stopped"]

@@ -16,6 +16,7 @@ from tests.waiting import DEADLINE
 
 import millrace as mr
 from millrace.log import Journal, open_store
+from millrace.ui.watch import Watch
 
 FILES = 5
 START = dt.datetime(2024, 3, 10, 6, 50, tzinfo=dt.UTC)
@@ -213,6 +214,17 @@ def test_late_rows_a_restart_a_rescale_and_what_is_left(
     last = reports[-1]["operators"]["per_page"]
     assert last["num_rows_total"] == 1
     assert last["watermark_ms"] == round(at(600).timestamp() * 1000)
+    # The page says the same, also of a location whose query has ended.
+    watch = Watch(location)
+    watch.refresh()
+    (shown,) = watch.snapshot()["operators"]
+    evicted = sum(c["evicted"] for c in counted)
+    assert [shown[of] for of in ("watermark_ms", "late", "evicted")] == [
+        last["watermark_ms"],
+        2,
+        evicted,
+    ]
+    assert evicted == 4
     with mr.open(location) as state:
         left = state.sql('select page, "window".start as start, n from per_page').to_pylist()
         assert left == [{"page": "z", "start": at(600), "n": 1}]

@@ -221,9 +221,25 @@ def _table_commits(
     return commits
 
 
-def input_rows(reports: Reports) -> dict[OperatorName, int]:
-    """How many rows each operator got."""
-    return {name: sum(r.input_rows for r in shards.values()) for name, shards in reports.items()}
+def figures_of(seconds: float, reports: Reports) -> dict[str, Any]:
+    """What a manifest says of its epoch for people who watch, from anywhere."""
+    return {
+        "seconds": round(seconds, 4),
+        "inputRows": {
+            name: sum(r.input_rows for r in shards.values()) for name, shards in reports.items()
+        },
+        "lateRows": _counted(reports, "late"),
+        "evictedRows": _counted(reports, "evicted", "expired"),
+    }
+
+
+def _counted(reports: Reports, *counters: str) -> dict[OperatorName, int]:
+    """The sum of some counters of each operator; operators with none are left out."""
+    sums = {
+        name: sum(r.counters.get(counter, 0) for r in shards.values() for counter in counters)
+        for name, shards in reports.items()
+    }
+    return {name: count for name, count in sums.items() if count}
 
 
 def group_loads(reports: Reports, key_groups: int) -> dict[OperatorName, Float64Array]:

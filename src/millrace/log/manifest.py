@@ -35,6 +35,13 @@ FIRST_VERSION = 1
 SEAL_BYTES = 65
 """The second line of a sealed file: a SHA-256 in hexadecimal digits, and the line's end."""
 
+ROW_FIGURES = {
+    "inputRows": "input rows",
+    "lateRows": "late rows",
+    "evictedRows": "evicted rows",
+}
+"""Figures that are numbers of rows by operator, and what an error calls them."""
+
 MOST_EPOCHS = 10**18 - 1
 MOST_WATERMARK_MS = INT64 // 1000
 """In microseconds it fits 64 bits. Spark has later years than Python."""
@@ -91,7 +98,8 @@ class Manifest:
     snapshot: dict[TableName, dict[str, Any]] | None = field(default=None, repr=False)
     """Full manifests only: everything that is live, as `OperatorLog.to_json` writes it."""
     figures: dict[str, Any] | None = None
-    """For people who watch: how long the epoch took, how many rows came. Nothing depends on it."""
+    """For people who watch: how long the epoch took, how many rows came, were late, and went.
+    Nothing depends on it."""
     processing_ms: int = 0
     """The epoch's processing time; 0 where it was not kept yet."""
     unmet_parallelism: dict[OperatorName, int] = field(default_factory=dict)
@@ -268,6 +276,7 @@ def _figures(body: Fields) -> dict[str, Any]:
     figures = body.members("figures")
     if "seconds" in figures:
         fields.number(figures["seconds"], "'seconds' of the figures")
-    for name, rows in fields.members(figures.get("inputRows", {}), "'inputRows'").items():
-        fields.integer(rows, f"the input rows of {name!r}")
+    for figure, what in ROW_FIGURES.items():
+        for name, rows in fields.members(figures.get(figure, {}), repr(figure)).items():
+            fields.integer(rows, f"the {what} of {name!r}")
     return figures

@@ -27,8 +27,8 @@ from millrace.epoch.commit import (
     collect_reports,
     commit_epoch,
     commit_without_rows,
+    figures_of,
     group_loads,
-    input_rows,
 )
 from millrace.epoch.report import EpochReport, OperatorReport, Reports, ShardReport
 from millrace.errors import MissingEpochError, MissingFileError
@@ -171,7 +171,7 @@ class EpochRunner:
         assignments, number = epoch.layout.assignments, epoch.times.epoch
         epoch.reports = collect_reports(number, assignments, reports)
         hooks.reach(hooks.BEFORE_MANIFEST, number)
-        commit = self._new_commit(epoch.batch_id, epoch.started, input_rows(epoch.reports))
+        commit = self._new_commit(epoch.batch_id, epoch.started, epoch.reports)
         commit = replace(commit, offsets=offsets)
         commit_epoch(
             self._journal,
@@ -186,14 +186,12 @@ class EpochRunner:
         epoch.phases["manifest"] = clock.stopwatch() - at
         hooks.reach(hooks.AFTER_MANIFEST, number)
 
-    def _new_commit(
-        self, batch_id: int | None, started: float, rows: dict[OperatorName, int]
-    ) -> Commit:
+    def _new_commit(self, batch_id: int | None, started: float, reports: Reports) -> Commit:
         return Commit(
             run=self._run_id,
             batch_id=batch_id,
             full=self._is_first,
-            figures={"seconds": round(clock.stopwatch() - started, 4), "inputRows": rows},
+            figures=figures_of(clock.stopwatch() - started, reports),
             unmet_parallelism=self._director.unmet_parallelism(),
         )
 

@@ -9,7 +9,7 @@ loss of an executor without key groups does not show here.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -76,6 +76,8 @@ class OperatorNow:
     rows: int
     bytes: int
     assignment: Assignment | None
+    watermark_ms: int | None
+    """The operator's own; None if the query has no event time."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,10 @@ class History:
         self.written = 0
         self.rows = 0
         self.epochs = 0
+        self.late: Counter[str] = Counter()
+        """Operator -> rows that were late."""
+        self.evicted: Counter[str] = Counter()
+        """Operator -> rows of state that time has passed."""
         self.took = Histogram()
         """How long epochs took, by their manifests."""
         self.latency = Histogram()
@@ -126,6 +132,9 @@ class History:
         self.written += point.written
         self.rows += point.rows or 0
         self.epochs += 1
+        figures: Mapping[str, Any] = manifest.figures or {}
+        self.late.update(figures.get("lateRows", {}))
+        self.evicted.update(figures.get("evictedRows", {}))
 
     def _count(self, point: Point) -> None:
         """Add an epoch to the histograms; one without rows says nothing about rows."""
@@ -217,7 +226,17 @@ def operators_now(trail: Trail) -> list[OperatorNow]:
     for name, spec in sorted(trail.specs.items()):
         log = trail.operator(table_name(name))
         kind = str(spec.get("kind", ""))
-        found.append(OperatorNow(name, kind, log.rows, sizes.get(name, 0), log.assignment))
+        watermark_us = trail.watermark_us(name)
+        found.append(
+            OperatorNow(
+                name,
+                kind,
+                log.rows,
+                sizes.get(name, 0),
+                log.assignment,
+                None if watermark_us is None else watermark_us // 1000,
+            )
+        )
     return found
 
 

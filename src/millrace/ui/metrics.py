@@ -72,6 +72,17 @@ METRICS: dict[str, Described] = {
     "millrace_state_bytes": Described(
         "gauge", "Bytes of an operator's live segments.", ("operator",)
     ),
+    "millrace_operator_watermark_timestamp_seconds": Described(
+        "gauge", "An operator's own watermark; only in queries with event time.", ("operator",)
+    ),
+    "millrace_late_rows_total": Described(
+        "counter", "Rows that came to an operator too late for its watermark.", ("operator",)
+    ),
+    "millrace_evicted_rows_total": Described(
+        "counter",
+        "Rows of an operator's state that the watermark or their time to live has passed.",
+        ("operator",),
+    ),
     "millrace_shards": Described("gauge", "Shards of an operator.", ("operator",)),
     "millrace_key_groups": Described(
         "gauge", "Key groups of an operator on an executor.", ("operator", "executor")
@@ -200,6 +211,11 @@ def _of_operators(watch: Watch) -> Iterator[Sample]:
         label = {"operator": operator.name}
         yield "millrace_state_rows", label, operator.rows
         yield "millrace_state_bytes", label, operator.bytes
+        if operator.watermark_ms is not None:
+            watermark = operator.watermark_ms / 1000
+            yield "millrace_operator_watermark_timestamp_seconds", label, watermark
+        yield "millrace_late_rows_total", label, watch.history.late[operator.name]
+        yield "millrace_evicted_rows_total", label, watch.history.evicted[operator.name]
         if operator.assignment is not None:
             yield "millrace_shards", label, operator.assignment.shards
             owners = operator.assignment

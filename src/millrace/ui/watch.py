@@ -262,7 +262,7 @@ class Watch:
                 # Copies: another thread may be adding to these.
                 for name in list(history.seen)
             ],
-            "operators": [_described(operator) for operator in self._operators],
+            "operators": [_described(operator, history) for operator in self._operators],
             "assignments": {
                 name: _changes(list(past), after)
                 for name, past in list(history.assignments.items())
@@ -285,7 +285,7 @@ def _groups_of(operator: OperatorNow, executor: str) -> int:
     return sum(assignment.executor_of(shard) == executor for shard in assignment.owners)
 
 
-def _described(operator: OperatorNow) -> dict[str, Any]:
+def _described(operator: OperatorNow, history: History) -> dict[str, Any]:
     shards = operator.assignment.shards if operator.assignment is not None else 0
     return {
         "name": operator.name,
@@ -293,6 +293,9 @@ def _described(operator: OperatorNow) -> dict[str, Any]:
         "rows": operator.rows,
         "bytes": operator.bytes,
         "shards": shards,
+        "watermark_ms": operator.watermark_ms,
+        "late": history.late[operator.name],
+        "evicted": history.evicted[operator.name],
     }
 
 

@@ -16,8 +16,8 @@ from millrace.epoch.commit import (
     collect_reports,
     commit_epoch,
     commit_without_rows,
+    figures_of,
     group_loads,
-    input_rows,
 )
 from millrace.epoch.report import ShardReport
 from millrace.errors import EpochFailedError, FencedError
@@ -183,14 +183,20 @@ def test_a_second_driver_is_fenced(driven: Driven) -> None:
 
 def test_figures_of_reports() -> None:
     a, b = OperatorName("a"), OperatorName("b")
+    few, many = {"late": 1}, {"late": 2, "evicted": 5, "expired": 4, "duplicates": 8}
     reports = {
         a: {
-            Shard(0): report("a", 1, 0, input_rows=3, group_rows={0: 2, 1: 1}),
-            Shard(1): report("a", 1, 1, input_rows=4, group_rows={2: 5}),
+            Shard(0): report("a", 1, 0, input_rows=3, group_rows={0: 2, 1: 1}, counters=few),
+            Shard(1): report("a", 1, 1, input_rows=4, group_rows={2: 5}, counters=many),
         },
-        b: {Shard(0): report("b", 1, 0)},
+        b: {Shard(0): report("b", 1, 0, counters={"late": 0, "expired": 2})},
     }
-    assert input_rows(reports) == {"a": 7, "b": 0}
+    assert figures_of(0.123456, reports) == {
+        "seconds": 0.1235,
+        "inputRows": {"a": 7, "b": 0},
+        "lateRows": {"a": 3},
+        "evictedRows": {"a": 9, "b": 2},
+    }
     loads = group_loads(reports, 4)
     assert loads[a].tolist() == [2, 1, 5, 0]
     assert loads[b].tolist() == [0, 0, 0, 0]

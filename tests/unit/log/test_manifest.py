@@ -23,6 +23,13 @@ ENTRY = SegmentEntry(
     ),
 )
 
+FIGURES = {
+    "seconds": 0.25,
+    "inputRows": {"totals": 9},
+    "lateRows": {"totals": 2},
+    "evictedRows": {"totals": 4},
+}
+
 
 def manifest(full: bool) -> Manifest:
     operator = OperatorName("totals")
@@ -39,7 +46,7 @@ def manifest(full: bool) -> Manifest:
         operators={operator: OperatorCommit(Assignment.even(4, 2), (ENTRY,), 77)},
         specs={operator: {"kind": "aggregate", "name": "Zähler"}} if full else None,
         snapshot={operator: {"segments": [], "rows": 77}} if full else None,
-        figures=None if full else {"seconds": 0.25, "inputRows": {"totals": 9}},
+        figures=None if full else FIGURES,
         unmet_parallelism={} if full else {operator: 3},
         offsets='v1\n{}\n{"in":{"0":7}}' if full else None,
     )

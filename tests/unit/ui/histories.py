@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.unit.driving import Location, fingerprint
+from tests.unit.driving import OPERATOR, Location, fingerprint
 
 from millrace.keygroups import Assignment
 from millrace.reconfigure.requests import Answer, Requests
@@ -36,6 +36,22 @@ class Past:
             self.now_ms += 1000
             first = 5 * self.location.epoch
             self.location.step({fingerprint(i): (i,) for i in range(first, first + 8)}, assignment)
+
+    def epochs_in_time(self, number: int, *, late: int = 0, evicted: int = 0) -> None:
+        """Epochs without changes whose watermark is a minute behind, each with so many rows."""
+        for _ in range(number):
+            self.now_ms += 1000
+            self.location.journal.commit(
+                self.location.trail,
+                run="run",
+                batch_id=self.location.epoch,
+                watermark_ms=self.now_ms,
+                operators={},
+                specs={},
+                full=False,
+                watermarks={OPERATOR: (self.now_ms - 60_000) * 1000},
+                figures={"lateRows": {OPERATOR: late}, "evictedRows": {OPERATOR: evicted}},
+            )
 
     def rescale(self, old: int, new: int, after: Assignment) -> None:
         """A request, the two epochs it takes, and its answer."""

@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 from tests.conftest import ROOT
-from tests.unit.ui.histories import eventful
+from tests.unit.ui.histories import Past, eventful
 from tests.waiting import DEADLINE, until
 
 from millrace.errors import NotALocationError, PageError, TokenRequiredError
@@ -162,6 +162,34 @@ def test_lag_is_a_metric_of_each_source(tmp_path: Path, monkeypatch: pytest.Monk
         "seconds_behind": 3.5,
     }
     assert [(s["rows_behind"], s["seconds_behind"]) for s in shown[1:]] == [(7, None), (None, None)]
+
+
+def test_the_time_of_each_operator_is_a_metric(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = Past(tmp_path / "location", monkeypatch)
+    past.epochs(1)
+    watch = Watch(past.url)
+
+    def told() -> dict[str, float]:
+        watch.refresh()
+        names = r"(millrace_(?:operator_watermark|late|evicted)_.*) (.*)"
+        lines = client(watch).get("/metrics").text.splitlines()
+        found = [re.fullmatch(names, line) for line in lines]
+        return {line[1]: float(line[2]) for line in found if line}
+
+    # No watermark where there is no event time.
+    assert told() == {
+        'millrace_late_rows_total{operator="table"}': 0,
+        'millrace_evicted_rows_total{operator="table"}': 0,
+    }
+    past.epochs_in_time(2, late=3, evicted=50)
+    watermark = (past.now_ms - 60_000) / 1000
+    assert told() == {
+        'millrace_operator_watermark_timestamp_seconds{operator="table"}': watermark,
+        'millrace_late_rows_total{operator="table"}': 6,
+        'millrace_evicted_rows_total{operator="table"}': 100,
+    }
 
 
 def test_the_documentation_of_metrics_is_made_from_the_code() -> None:

@@ -77,6 +77,19 @@ def test_a_running_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "KafkaV2[Subscribe[old]] 7 unknown" in words
     assert "FileStreamSource" not in words
     assert 'id="sources-card" hidden' not in html
+    # Without event time no row is late.
+    assert "evicted" not in words
+
+
+def test_the_time_of_each_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    past = Past(tmp_path / "location", monkeypatch)
+    past.epochs(3)
+    past.epochs_in_time(2, late=600, evicted=1)
+    with open_page(past.url) as page:
+        words = text(document(page.url, tmp_path / "profile"))
+    # Those epochs are of the year 2023, so the day is shown.
+    assert "watermark 2023-11-14 22:12 · 1,200 late · 2 evicted" in words
+    assert "Watermark 2023-11-14 22:13" in words
 
 
 def test_a_page_without_its_token_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

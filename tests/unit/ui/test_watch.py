@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.restoring import Backup
@@ -79,6 +80,26 @@ def test_only_what_is_new_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert shown(watch, after=3)["epoch"] == [4, 5]
     assert [c["epoch"] for c in watch.snapshot(3)["assignments"]["table"]] == [4]
     assert watch.history.epochs == 5
+
+
+def test_the_time_of_each_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    past = Past(tmp_path / "location", monkeypatch)
+    past.epochs(2)
+    watch = Watch(past.url)
+
+    def told() -> tuple[Any, ...]:
+        watch.refresh()
+        (operator,) = watch.snapshot()["operators"]
+        return operator["watermark_ms"], operator["late"], operator["evicted"]
+
+    assert told() == (None, 0, 0)
+    past.epochs_in_time(2, late=3)
+    past.epochs_in_time(1, evicted=1_000)
+    # The operator's own watermark, not that of the sources.
+    assert told() == (past.now_ms - 60_000, 6, 1_000)
+    past.epochs_in_time(1, late=1, evicted=1)
+    assert told() == told() == (past.now_ms - 60_000, 7, 1_001)
+    assert shown(watch)["watermark_ms"][-1] == past.now_ms
 
 
 def test_a_request_under_way_and_one_that_was_refused(

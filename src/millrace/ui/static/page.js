@@ -438,10 +438,21 @@ function drawMap(at) {
   }));
 }
 
+function timeOf(operator) {
+  // Without event time there is no watermark, and no row is late; state may have a time to live.
+  const parts = operator.watermark_ms > 0 ? [`watermark ${moment(operator.watermark_ms)}`] : [];
+  if (operator.watermark_ms !== null) parts.push(`${number.format(operator.late)} late`);
+  if (operator.watermark_ms !== null || operator.evicted) parts.push(`${number.format(operator.evicted)} evicted`);
+  return parts.join(" · ");
+}
 function drawLists() {
-  $("operators").tBodies[0].replaceChildren(...data.operators.map((o) => element("tr", {},
-    element("td", { textContent: o.name }), element("td", { className: "n", textContent: number.format(o.rows) }),
-    element("td", { className: "n", textContent: bytes(o.bytes) }), element("td", { className: "n", textContent: String(o.shards) }))));
+  $("operators").tBodies[0].replaceChildren(...data.operators.flatMap((o) => {
+    const row = element("tr", {},
+      element("td", { textContent: o.name }), element("td", { className: "n", textContent: number.format(o.rows) }),
+      element("td", { className: "n", textContent: bytes(o.bytes) }), element("td", { className: "n", textContent: String(o.shards) }));
+    const inTime = timeOf(o);
+    return inTime ? [row, element("tr", { className: "time" }, element("td", { colSpan: 4, textContent: inTime }))] : [row];
+  }));
   // Sources that number their rows, as Kafka's do; others do not tell.
   const told = data.sources.filter((s) => s.rows_behind !== null);
   $("sources-card").hidden = !told.length;
