@@ -23,13 +23,20 @@ from millrace.errors import MissingFileError, NotAnExportError, UsageError
 from millrace.ids import Epoch, OperatorName, table_name
 from millrace.interchange import delta
 from millrace.interchange.offsets import Files, read_offsets, write_files
-from millrace.interchange.writing import OperatorState, Reached, StateWriter
+from millrace.interchange.writing import (
+    OperatorState,
+    Reached,
+    StateWriter,
+    signed,
+    stored_schema,
+)
 from millrace.keygroups.scheme import CHAINED, Scheme
 from millrace.log import open_store
 from millrace.log.layout import IDENTITY, SPARK
-from millrace.log.segment import DELETED, HI, LO, OWNER_HI, OWNER_LO
+from millrace.log.segment import DELETED
 from millrace.log.store import Store
-from millrace.operators.operator import MAIN
+from millrace.operators.operator import MAIN, TableLayout
+from millrace.reading.description import Description
 from millrace.reading.reader import Reader, open_location
 from millrace.state.scanning import scan
 
@@ -39,9 +46,6 @@ VERSION = 2
 """Version 1 has no scheme, because there was only one."""
 PARTS = 16
 """How many files a table is written as, at most."""
-
-WORDS = (HI, LO, OWNER_HI, OWNER_LO)
-"""Columns that are unsigned in state; not every format and tool has that."""
 
 
 @dataclass(frozen=True)
@@ -169,22 +173,15 @@ def _shown(reader: Reader, name: str) -> list[Any]:
 
 
 def _portable(rows: pa.Table) -> pa.Table:
-    for word in WORDS:
-        if word in rows.schema.names:
-            values = rows.column(word).combine_chunks().to_numpy().view(np.int64)
-            at = rows.schema.get_field_index(word)
-            rows = rows.set_column(at, pa.field(word, pa.int64(), nullable=False), pa.array(values))
-    return rows
+    """Rows without unsigned numbers, which not every format and tool has."""
+    fields = [field.with_type(signed(field.type)) for field in rows.schema]
+    return rows.cast(pa.schema(fields), safe=False)
 
 
 def _portable_schema(reader: Reader, name: str, table: str) -> pa.Schema:
     snapshot = reader.snapshot
     replica = snapshot.replica(snapshot.description(name), table, np.empty(0, np.int64))
-    fields = [
-        pa.field(f.name, pa.int64(), nullable=False) if f.name in WORDS else f
-        for f in replica.schema
-        if f.name != DELETED
-    ]
+    fields = [f.with_type(signed(f.type)) for f in replica.schema if f.name != DELETED]
     extra = [pa.field(s.name, s.type) for s in _shown(reader, name)] if table == MAIN else []
     return pa.schema([*fields, *extra])
 
@@ -237,11 +234,12 @@ def import_state(
     count = _check_groups(header["operators"], header["keyGroups"], key_groups)
     given = header.get("fingerprints")
     scheme = CHAINED if given is None else Scheme.from_json(given)
-    writer = StateWriter(location, count, parallelism or 1, scheme)
+    writer = StateWriter(location, count, parallelism or 1, scheme, Epoch(header["epoch"]))
     rows = 0
     for name, operator in header["operators"].items():
+        layouts = Description(OperatorName(name), operator["spec"]).tables
         tables = {
-            table: _read_parts(store, content["files"])
+            table: _read_parts(store, content["files"], layouts[table])
             for table, content in operator["tables"].items()
         }
         rows += writer.operator(OperatorName(name), OperatorState(operator["spec"], tables))
@@ -272,7 +270,8 @@ def _import_location(
         description = {name: {"spec": spec} for name, spec in specs.items()}
         count = _check_groups(description, reader.key_groups, key_groups)
         shards = parallelism or min(_shards(reader), count)
-        writer = StateWriter(location, count, shards, reader.snapshot.journal.identity.scheme)
+        scheme = reader.snapshot.journal.identity.scheme
+        writer = StateWriter(location, count, shards, scheme, Epoch(reader.epoch))
         rows = 0
         for name, spec in specs.items():
             layouts = reader.snapshot.description(name).tables
@@ -329,8 +328,11 @@ def _check_groups(operators: dict[Any, Any], before: int, wanted: int | None) ->
     return wanted
 
 
-def _read_parts(store: Store, paths: list[str]) -> pa.Table:
+def _read_parts(store: Store, paths: list[str], layout: TableLayout) -> pa.Table:
     parts = [_read_part(store.read(path), path) for path in paths]
+    if not parts:
+        # A table without rows has no files.
+        return stored_schema(layout).empty_table()
     return pa.concat_tables(parts)
 
 
@@ -350,4 +352,4 @@ def _finish(
     writer.put_offsets(files)
     # Without offsets the sources start over, with batch 0.
     writer.commit(reached if files else Reached(processing_ms=reached.processing_ms))
-    return Transfer(writer.url, Epoch(1), operators, rows, bool(files))
+    return Transfer(writer.url, writer.epoch, operators, rows, bool(files))

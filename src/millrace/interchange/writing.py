@@ -1,5 +1,8 @@
 """Write a whole state at once, as the first epoch of a new location.
 
+State may have the numbers of epochs in it, as the fingerprints of a join's rows do. So a state that
+comes from another location keeps the number of its epoch, and those that follow are new there, too.
+
 Invariant: the result is a location that a query could have written. Every key group has one base
 and nothing else, and a query that starts on it continues from there. The manifest is written last;
 before that, the location has no epoch.
@@ -22,7 +25,7 @@ from millrace.ids import Epoch, OperatorName, TableName, table_name
 from millrace.keygroups import Assignment, check_key_groups, group_shift
 from millrace.keygroups.assignment import check_parallelism
 from millrace.keygroups.scheme import Scheme
-from millrace.log import Journal, OperatorCommit, SegmentEntry, open_store
+from millrace.log import Journal, OperatorCommit, SegmentEntry, Trail, open_store
 from millrace.log.layout import SPARK
 from millrace.log.segment import (
     DELETED,
@@ -70,8 +73,15 @@ class Reached:
 class StateWriter:
     """Fills a new location table by table, then commits."""
 
-    def __init__(self, location: str, key_groups: int, shards: int, scheme: Scheme) -> None:
-        """`scheme` is that of the fingerprints that will be written."""
+    def __init__(
+        self,
+        location: str,
+        key_groups: int,
+        shards: int,
+        scheme: Scheme,
+        epoch: Epoch = FIRST,
+    ) -> None:
+        """`scheme` is that of the fingerprints that will be written, `epoch` that of the state."""
         store = open_store(location)
         check_key_groups(key_groups)
         check_parallelism(shards, key_groups)
@@ -86,6 +96,7 @@ class StateWriter:
         self._assignment = Assignment.even(key_groups, shards)
         self._shift = np.uint64(group_shift(key_groups))
         self._key_groups = key_groups
+        self.epoch = epoch
         self._commits: dict[TableName, OperatorCommit] = {}
         self._specs: dict[OperatorName, dict[str, Any]] = {}
 
@@ -131,9 +142,9 @@ class StateWriter:
         batches = part.combine_chunks().to_batches()
         rows = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=part.schema)
         full = covers[counts[covers] > 0]
-        section = SectionData(Epoch(0), FIRST, covers, full, counts[full], rows)
-        path = segment_path(name, FIRST, number, clock.fresh_id()[:12])
-        buffer, entry = encode_segment(path, FIRST, [section])
+        section = SectionData(Epoch(0), self.epoch, covers, full, counts[full], rows)
+        path = segment_path(name, self.epoch, number, clock.fresh_id()[:12])
+        buffer, entry = encode_segment(path, self.epoch, [section])
         self._journal.store.put(path, memoryview(buffer))
         return entry
 
@@ -145,7 +156,7 @@ class StateWriter:
     def commit(self, reached: Reached) -> None:
         """Make what was written the location's first epoch."""
         self._journal.commit(
-            self._journal.trail(Epoch(0)),
+            Trail(self._key_groups, Epoch(self.epoch - 1)),
             run=clock.fresh_id(),
             batch_id=reached.batch_id,
             watermark_ms=reached.watermark_ms,
@@ -157,19 +168,32 @@ class StateWriter:
         )
 
 
+def stored_schema(layout: TableLayout) -> pa.Schema:
+    """All columns in which a table is kept."""
+    return pa.schema([*SYSTEM_FIELDS, *(OWNER_FIELDS if layout.owned else ()), *layout.schema])
+
+
+def signed(kind: pa.DataType) -> pa.DataType:
+    """The type that holds unsigned numbers in another's signed ones of 64 bits; other types as
+    they are."""
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(signed(kind.value_type)))
+    return pa.int64() if pa.types.is_unsigned_integer(kind) else kind
+
+
 def _fitted(given: pa.Table, layout: TableLayout) -> pa.Table:
     """A table in exactly the columns and types in which it is kept."""
-    schema = pa.schema([*SYSTEM_FIELDS, *(OWNER_FIELDS if layout.owned else ()), *layout.schema])
+    schema = stored_schema(layout)
     columns = []
     for field in schema:
         if field.name == DELETED:
             columns.append(pa.array(np.zeros(given.num_rows, np.bool_)))
             continue
         column = given.column(field.name)
-        if pa.types.is_uint64(field.type) and pa.types.is_int64(column.type):
-            chunks = [chunk.to_numpy().view(np.uint64) for chunk in column.chunks]
-            column = pa.array(np.concatenate(chunks) if chunks else np.empty(0, np.uint64))
-        columns.append(column if column.type == field.type else column.cast(field.type))
+        if column.type != field.type:
+            # Signed numbers are the bits of unsigned ones.
+            column = column.cast(field.type, safe=signed(field.type) == field.type)
+        columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
 
 

@@ -67,7 +67,7 @@ def test_out_and_in(
     moved = import_state(out, place, key_groups=key_groups, parallelism=2)
     assert rows(place) == rows(counting.url)
     with mr.open(place) as reader:
-        assert (reader.epoch, reader.batch_id) == (1, 2)
+        assert (reader.epoch, reader.batch_id) == (3, 2)
         assert reader.key_groups == (key_groups or 16)
     assert (tmp_path / "new" / "spark" / "offsets" / "2").read_text() == "v1\n{}\n2"
     assert "1111" not in (tmp_path / "new" / "spark" / "metadata").read_text()
