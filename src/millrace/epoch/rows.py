@@ -7,9 +7,11 @@ the columns does not matter, and an operator's exchange sends only what the oper
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ import pyarrow as pa
 
 from millrace.arrays import UInt64Array
 from millrace.log.segment import HI, LO
-from millrace.operators.input import Input
+from millrace.operators.input import Input, Values
 
 PART = "_part"
 """The input partition of a row."""
@@ -82,39 +84,80 @@ def partial(aggregate: int, number: int) -> str:
     return f"_p{aggregate}_{number}"
 
 
-def decode(table: pa.Table) -> Input:
-    """The rows as an operator takes them."""
-    names = frozenset(table.column_names)
-    columns = {name: table.column(name) for name in names}
-    for name in names:
+_OTHERS = (PART, EVENT, IS_INITIAL, PANE, COUNT, LATE, FIRST, LAST, IS_RIGHT)
+"""Columns of which a table has one at most."""
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where the columns of a table are, by number; None for those that it does not have."""
+
+    hi: int
+    lo: int
+    keys: tuple[int, ...]
+    partials: tuple[tuple[int, ...], ...]
+    columns: tuple[int, ...]
+    initial: tuple[int, ...]
+    broadcast: tuple[int, ...]
+    right: tuple[int, ...]
+    others: dict[str, int | None]
+
+
+@functools.lru_cache(maxsize=64)
+def _places(names: tuple[str, ...]) -> _Places:
+    at = {name: number for number, name in enumerate(names)}
+    for name, number in list(at.items()):
         if both := _SHARED.fullmatch(name):
-            columns |= dict.fromkeys(both.groups(), columns[name])
+            at |= dict.fromkeys(both.groups(), number)
 
-    def numbered(name: Callable[[int], str]) -> tuple[pa.ChunkedArray, ...]:
-        found = itertools.takewhile(columns.__contains__, map(name, itertools.count()))
-        return tuple(map(columns.__getitem__, found))
+    def numbered(name: Callable[[int], str]) -> tuple[int, ...]:
+        found = itertools.takewhile(at.__contains__, map(name, itertools.count()))
+        return tuple(map(at.__getitem__, found))
 
-    def of_aggregate(aggregate: int) -> tuple[pa.ChunkedArray, ...]:
+    def of_aggregate(aggregate: int) -> tuple[int, ...]:
         return numbered(lambda number: partial(aggregate, number))
 
-    return Input(
-        _words(table.column(HI)),
-        _words(table.column(LO)),
+    return _Places(
+        at[HI],
+        at[LO],
         numbered(key),
-        table.column(PART).to_numpy() if PART in names else None,
         tuple(itertools.takewhile(bool, map(of_aggregate, itertools.count()))),
         numbered(column),
-        table.column(EVENT) if EVENT in names else None,
         numbered(initial),
-        table.column(IS_INITIAL) if IS_INITIAL in names else None,
         numbered(broadcast),
-        table.column(PANE) if PANE in names else None,
-        table.column(COUNT) if COUNT in names else None,
-        table.column(LATE) if LATE in names else None,
-        first_us=table.column(FIRST) if FIRST in names else None,
-        last_us=table.column(LAST) if LAST in names else None,
-        is_right=table.column(IS_RIGHT) if IS_RIGHT in names else None,
-        right=numbered(right),
+        numbered(right),
+        {name: at.get(name) for name in _OTHERS},
+    )
+
+
+def decode(table: pa.Table | pa.RecordBatch) -> Input:
+    """The rows as an operator takes them."""
+    at = _places(tuple(table.schema.names))
+    columns = table.columns
+
+    def many(places: tuple[int, ...]) -> tuple[Values, ...]:
+        return tuple([columns[place] for place in places])
+
+    given = {name: None if n is None else columns[n] for name, n in at.others.items()}
+    part = given[PART]
+    return Input(
+        _words(columns[at.hi]),
+        _words(columns[at.lo]),
+        many(at.keys),
+        None if part is None else part.to_numpy(),
+        tuple(map(many, at.partials)),
+        many(at.columns),
+        given[EVENT],
+        many(at.initial),
+        given[IS_INITIAL],
+        many(at.broadcast),
+        given[PANE],
+        given[COUNT],
+        given[LATE],
+        first_us=given[FIRST],
+        last_us=given[LAST],
+        is_right=given[IS_RIGHT],
+        right=many(at.right),
     )
 
 
@@ -143,5 +186,5 @@ def encode(rows: Input) -> pa.Table:
     return pa.table(columns)
 
 
-def _words(words: pa.ChunkedArray) -> UInt64Array:
+def _words(words: Values) -> UInt64Array:
     return np.asarray(words.to_numpy()).view(np.uint64)

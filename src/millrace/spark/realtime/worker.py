@@ -77,7 +77,7 @@ class ResidentShard:
         """Apply a frame of rows; the answers."""
         started = clock.stopwatch()
         batch = pa.ipc.read_record_batch(pa.py_buffer(data), self._schema)
-        change = self._shard.apply(decode(pa.Table.from_batches([batch])), more=True)
+        change = self._shard.apply(decode(batch), more=True)
         self.steps += 1
         answers = self._answers(change)
         self._seconds["apply"] += clock.stopwatch() - started
