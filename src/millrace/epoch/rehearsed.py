@@ -47,6 +47,7 @@ _EPOCHS = 3
 _TOTALS = (
     AggregateSpec("n", "count", "*", T.IntegerType(), ()),
     AggregateSpec("total", "sum", "a", _LONG, ()),
+    AggregateSpec("most", "max", "a", _LONG, ()),
 )
 
 
@@ -110,7 +111,7 @@ def _joined(rows: _RehearsedRows) -> Input:
 
 def _pieces(rows: _RehearsedRows) -> Input:
     ones = pa.array([1] * len(rows.keys))
-    totals = ((ones,), (ones, ones))
+    totals = ((ones,), (ones, ones), (ones,))
     spans = {"count": ones, "first_us": rows.times, "last_us": rows.times}
     return rows.input(keys=(rows.keys,), partials=totals, **spans)
 
@@ -118,7 +119,8 @@ def _pieces(rows: _RehearsedRows) -> Input:
 def _panes(rows: _RehearsedRows) -> Input:
     ones = pa.array([1] * len(rows.keys))
     pane = pa.array([time // _SPAN * _SPAN for time in rows.times.to_pylist()])
-    return rows.input(keys=(rows.keys,), partials=((ones,), (ones, ones)), pane=pane, count=ones)
+    totals = ((ones,), (ones, ones), (ones,))
+    return rows.input(keys=(rows.keys,), partials=totals, pane=pane, count=ones)
 
 
 def _whole(rows: _RehearsedRows) -> Input:
