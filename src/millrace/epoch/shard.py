@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-import pyarrow as pa
 
 from millrace import clock
 from millrace.arrays import Int64Array
@@ -32,15 +31,14 @@ from millrace.keygroups import Assignment, format_ranges, group_shift, parse_ran
 from millrace.keygroups.scheme import Scheme
 from millrace.log.copies import keep
 from millrace.log.journal import Identity, Journal
-from millrace.log.segment import HI, LO, segment_path
+from millrace.log.segment import segment_path
 from millrace.operators import Change, Moment, Operator, TableChange
 from millrace.operators.input import Input
 from millrace.operators.operator import runs_every_epoch
 from millrace.operators.registry import from_spec
 from millrace.state.cache import ReplicaCache, process_cache
-from millrace.state.columns import words
 from millrace.state.replica import Replica
-from millrace.state.sorting import count_groups, group_starts, sort_order
+from millrace.state.sorting import count_groups
 from millrace.state.writing import compose_segment
 
 ATTEMPT_DIGITS = 12
@@ -159,14 +157,18 @@ class OpenShard:
         self.operator = operator
         self.shard = shard
         self.moment = moment
+        self._before_the_end = replace(moment, more=True)
         self.groups = parse_ranges(task.groups[shard])
         self.input_rows = 0
         self._cache = cache
         version = Epoch(moment.epoch - 1)
         held = cache.at(task.location, task.identity, version, moment.parent)
         self._store = held.store
-        self._pending: list[dict[str, TableChange]] = []
-        """What each step changed, oldest first."""
+        self._last: dict[str, TableChange] = {}
+        """What the last step changed. What those before it did is in the replicas' overlays."""
+        self._steps = 0
+        self._added: dict[str, int] = {}
+        self._removed: dict[str, int] = {}
         self._counters: dict[str, int] = {}
         self._evicted: dict[str, int] = {}
         self._changed = np.zeros(task.key_groups, np.int64)
@@ -189,24 +191,27 @@ class OpenShard:
         if rows is None:
             rows = self.operator.no_rows()
         self._lay_over()
-        moment = replace(self.moment, more=True) if more else self.moment
+        moment = self._before_the_end if more else self.moment
         change = self.operator.apply(self.replicas, rows, self.groups, moment)
         self._check_routing(change)
         self.input_rows += rows.num_rows
         for counter, count in change.counters.items():
-            self._counters[counter] = self._counters.get(counter, 0) + count
+            _add(self._counters, counter, count)
         for table, changed in change.tables.items():
+            _add(self._added, table, changed.added)
+            _add(self._removed, table, changed.removed)
             if changed.evicted:
-                self._evicted[table] = self._evicted.get(table, 0) + changed.evicted
-        self._pending.append(change.tables)
+                _add(self._evicted, table, changed.evicted)
+        self._last = change.tables
+        self._steps += 1
         return change
 
     def _lay_over(self) -> None:
         """Let the next step see what the last one changed."""
-        if self._pending:
-            for table, changed in self._pending[-1].items():
-                if changed.rows.num_rows:
-                    self.replicas[table].overlay(changed.rows)
+        for table, changed in self._last.items():
+            if changed.rows.num_rows:
+                self.replicas[table].overlay(changed.rows)
+        self._last = {}
 
     def _check_routing(self, change: Change) -> None:
         """Count the changed rows of each key group; all must be the shard's own."""
@@ -253,16 +258,16 @@ class OpenShard:
 
     def _changes(self) -> dict[str, TableChange]:
         """What the epoch changed: the last value of each row."""
-        if len(self._pending) == 1:
-            return self._pending[0]
-        for replica in self.replicas.values():
-            # What a segment merges is the version, without the epoch's own changes.
-            replica.touch(replica.drop_overlay())
-        steps: dict[str, list[TableChange]] = {}
-        for changes in self._pending:
-            for table, changed in changes.items():
-                steps.setdefault(table, []).append(changed)
-        return {table: _united(changes) for table, changes in steps.items()}
+        if self._steps == 1:
+            return self._last
+        self._lay_over()
+        # What a segment merges is the version, without the epoch's own changes.
+        laid_over = {table: replica.drop_overlay() for table, replica in self.replicas.items()}
+        return {
+            table: TableChange(rows, self._added[table], self._removed[table])
+            for table, rows in laid_over.items()
+            if rows is not None
+        }
 
     def _write_table(
         self, table: str, replica: Replica, changed: TableChange, budget: int
@@ -288,15 +293,8 @@ class OpenShard:
         )
 
 
-def _united(steps: list[TableChange]) -> TableChange:
-    """Changes of one table, one after the other, as one."""
-    rows = pa.concat_batches([step.rows for step in steps])
-    hi, lo = words(rows, HI), words(rows, LO)
-    order = sort_order(hi, lo)
-    # The sort is stable, so the last of equal fingerprints is the newest.
-    newest = order[group_starts(hi[order], lo[order])[1:] - 1]
-    added, removed = (sum(getattr(step, of) for step in steps) for of in ("added", "removed"))
-    return TableChange(rows.take(pa.array(newest)), added, removed)
+def _add(counts: dict[str, int], name: str, count: int) -> None:
+    counts[name] = counts.get(name, 0) + count
 
 
 def idle_report(

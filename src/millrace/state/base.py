@@ -125,14 +125,28 @@ def _find_in_base(base: np.void, group_bits: np.uint64, hi: np.uint64, lo: np.ui
 
 @kernel
 def find(
-    hi: UInt64Array, lo: UInt64Array, shift: np.uint64, tables: RecordArray, bases: RecordArray
+    hi: UInt64Array,
+    lo: UInt64Array,
+    shift: np.uint64,
+    over: RecordArray,
+    tables: RecordArray,
+    bases: RecordArray,
 ) -> UInt64Array:
-    """The address of each fingerprint's row: delta first, then base; 0 where there is none."""
+    """The address of each fingerprint's row; 0 where there is none.
+
+    `over` has the rows of an overlay, which come first, and no tables if there is none; then come
+    the deltas' rows, then those of the base.
+    """
     out = np.zeros(len(hi), np.uint64)
     group_bits = HASH_BITS - shift
+    is_laid_over = len(over) > 0
     for i in range(len(hi)):
         group = np.int64(hi[i] >> shift)
-        address = newest(tables[group], hi[i], lo[i])
+        address = np.uint64(0)
+        if is_laid_over:
+            address = newest(over[group], hi[i], lo[i])
+        if address == 0:
+            address = newest(tables[group], hi[i], lo[i])
         if address == 0:
             out[i] = _find_in_base(bases[group], group_bits, hi[i], lo[i])
         elif address & DELETED_BIT == 0:

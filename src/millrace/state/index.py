@@ -36,6 +36,9 @@ TABLE = np.dtype(
 )
 """A key group's table, as kernels see it."""
 
+NO_TABLES: RecordArray = np.zeros(0, TABLE)
+"""What stands for the tables of an index that is not there."""
+
 
 class DeltaIndex:
     """The tables of all key groups."""

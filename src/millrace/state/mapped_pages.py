@@ -54,6 +54,8 @@ class MappedPages:
         self._verified = VerifiedColumns(schema, owned) if by_column else None
         self._segments: dict[str, Segment] = {}
         self._pages: dict[tuple[PieceId, int], MappedPage] = {}
+        self._held: dict[int, list[int]] = {}
+        """Chunks of rows that are in memory only, and the key groups that each has rows of."""
 
     def check_lengths(self) -> None:
         """Raise if the file of an open segment was cut short."""
@@ -104,13 +106,17 @@ class MappedPages:
         page.rows.update(zip(groups, rows, strict=True))
         return page
 
-    def hold(
-        self, piece: PieceId, batch: pa.RecordBatch, epoch: Epoch, rows: dict[int, int]
-    ) -> int:
-        """Use rows that are in memory only, as if they were a page of some piece; their chunk."""
-        page = MappedPage(self.columns.add(batch), epoch, epoch, rows)
-        self._pages[piece, 0] = page
-        return page.chunk
+    def hold(self, batch: pa.RecordBatch, groups: Int64Array) -> int:
+        """Use rows of some key groups that are in memory only, as if they were a page, until
+        `release`; their chunk."""
+        chunk = self.columns.add(batch)
+        self._held[chunk] = groups.tolist()
+        return chunk
+
+    def release(self, chunk: int) -> None:
+        """Let go of rows that are in memory only."""
+        del self._held[chunk]
+        self.columns.release(chunk)
 
     def let_go(self, groups: set[int], first: int = -1, last: int | None = None) -> list[int]:
         """Key groups release their pages, or only those within epochs (first, last].
@@ -132,7 +138,8 @@ class MappedPages:
 
     def users(self) -> Iterator[tuple[int, Collection[int]]]:
         """The chunks in use, and the key groups that each has rows of."""
-        return ((page.chunk, page.rows.keys()) for page in self._pages.values())
+        yield from ((page.chunk, page.rows.keys()) for page in self._pages.values())
+        yield from self._held.items()
 
     def chunks_of(self, pieces: Collection[PieceId]) -> Int64Array:
         """The chunks that pages of some pieces are."""

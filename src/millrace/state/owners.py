@@ -7,20 +7,24 @@ chain through its rows, newest first; the delta index says whether a row still c
 
 Known rough edge: a row that was overwritten stays in its chain until its key group is merged or
 its deltas become a run.
+
+Rows of an overlay have chains of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from millrace.arrays import Int64Array, RecordArray, UInt64Array
+from millrace.arrays import BoolArray, Int64Array, RecordArray, UInt64Array
 from millrace.jit import WORD, kernel, store_u64, word_at
 from millrace.log.segment import HI, LO, OWNER_HI, OWNER_LO
 from millrace.state.addresses import DELETED_BIT, ROW_BITS, ROW_MASK
 from millrace.state.base import HASH_BITS, BaseTable, at_or_after, base_address
 from millrace.state.columns import ColumnStore
 from millrace.state.gathering import Pointers
-from millrace.state.index import DeltaIndex, newest, put
+from millrace.state.index import NO_TABLES, DeltaIndex, newest, put
 
 ENTRY_BITS = 24
 """The low bits of an entry's `hi` that come from the entry; the rest are its owner's."""
@@ -63,7 +67,14 @@ class OwnerIndex:
     def add(self, addresses: UInt64Array, groups: Int64Array, counts: Int64Array) -> None:
         """Put rows at the head of their owners' chains."""
         self._heads.reserve(groups, counts)
-        _chain(addresses, self._entries(), self._shift, self._heads.tables)
+        _chain(addresses, self._entries(), self._shift, self._heads.tables, _NO_CHUNKS)
+
+    def replace(self, addresses: UInt64Array, chunks: Sequence[int]) -> None:
+        """Put rows in the place of all rows of some chunks, with which the chains of their owners
+        begin."""
+        going = np.zeros(len(self._previous_pointers.array), np.bool_)
+        going[chunks] = True
+        _chain(addresses, self._entries(), self._shift, self._heads.tables, going)
 
     def _entries(self) -> Entries:
         names = (HI, LO, OWNER_HI, OWNER_LO)
@@ -78,22 +89,47 @@ class OwnerIndex:
         return self._heads.bytes + sum(array.nbytes for array in self._previous.values())
 
     def scan(
-        self, hi: UInt64Array, lo: UInt64Array, index: DeltaIndex, bases: BaseTable
+        self,
+        hi: UInt64Array,
+        lo: UInt64Array,
+        index: DeltaIndex,
+        bases: BaseTable,
+        over: tuple[DeltaIndex, OwnerIndex] | None = None,
     ) -> tuple[UInt64Array, Int64Array]:
-        """Addresses of all live rows of each owner, and where each owner's begin."""
+        """Addresses of all live rows of each owner, and where each owner's begin.
+
+        `over` is the index of an overlay's rows, and the chains through them.
+        """
         owners = (hi, lo)
         tables = (index.tables, self._heads.tables, bases.bases)
         entries = self._entries()
+        laid_over = NO_TABLES, NO_TABLES, self._previous_pointers.array
+        if over is not None:
+            over_index, chains = over
+            heads, previous = chains._heads.tables, chains._previous_pointers.array
+            laid_over = (over_index.tables, heads, previous)
         offsets = np.zeros(len(hi) + 1, np.int64)
-        _scan(owners, self._shift, tables, entries, offsets, np.empty(0, np.uint64), True)
+        none = np.empty(0, np.uint64)
+        _scan(owners, self._shift, tables, laid_over, entries, offsets, none, True)
         addresses = np.empty(int(offsets[-1]), np.uint64)
-        _scan(owners, self._shift, tables, entries, offsets, addresses, False)
+        _scan(owners, self._shift, tables, laid_over, entries, offsets, addresses, False)
         return addresses, offsets
 
 
+_NO_CHUNKS = np.zeros(0, np.bool_)
+
+
 @kernel
-def _chain(addresses: UInt64Array, entries: Entries, shift: np.uint64, heads: RecordArray) -> None:
+def _chain(
+    addresses: UInt64Array,
+    entries: Entries,
+    shift: np.uint64,
+    heads: RecordArray,
+    going: BoolArray,
+) -> None:
+    """Put rows at the head of their owners' chains, in the place of those in chunks that go."""
     _, _, owner_hi, owner_lo, previous = entries
+    is_replacing = len(going) > 0
     for i in range(len(addresses)):
         address = addresses[i] & ~DELETED_BIT
         chunk = np.int64(address >> np.uint64(ROW_BITS))
@@ -101,6 +137,9 @@ def _chain(addresses: UInt64Array, entries: Entries, shift: np.uint64, heads: Re
         hi = word_at(owner_hi[chunk], row)
         lo = word_at(owner_lo[chunk], row)
         head = put(heads[np.int64(hi >> shift)], hi, lo, address)
+        if is_replacing:
+            while head != 0 and going[np.int64(head >> np.uint64(ROW_BITS))]:
+                head = word_at(previous[np.int64(head >> np.uint64(ROW_BITS))], head & ROW_MASK)
         store_u64(previous[chunk] + row * WORD, head)
 
 
@@ -109,6 +148,7 @@ def _scan(
     owners: tuple[UInt64Array, UInt64Array],
     shift: np.uint64,
     tables: tuple[RecordArray, RecordArray, RecordArray],
+    laid_over: tuple[RecordArray, RecordArray, UInt64Array],
     entries: Entries,
     offsets: Int64Array,
     out: UInt64Array,
@@ -117,6 +157,8 @@ def _scan(
     """Two passes: one counts into `offsets`, one fills `out`."""
     owners_hi, owners_lo = owners
     index, heads, bases = tables
+    over_index, over_heads, over_previous = laid_over
+    is_laid_over = len(over_index) > 0
     entries_hi, entries_lo, owner_hi, owner_lo, previous = entries
     group_bits = HASH_BITS - shift
     for i in range(len(owners_hi)):
@@ -138,6 +180,10 @@ def _scan(
                     word_at(owner_lo[chunk], at) == lo
                     and word_at(owner_hi[chunk], at) == hi
                     and newest(table, entry_hi, word_at(base["lo"], row)) == 0
+                    and not (
+                        is_laid_over
+                        and newest(over_index[group], entry_hi, word_at(base["lo"], row)) != 0
+                    )
                 ):
                     if not counting:
                         out[n] = base_address(base, row)
@@ -148,10 +194,24 @@ def _scan(
             chunk = np.int64(address >> np.uint64(ROW_BITS))
             row = address & ROW_MASK
             entry_hi = word_at(entries_hi[chunk], row)
-            if newest(table, entry_hi, word_at(entries_lo[chunk], row)) == address:
+            entry_lo = word_at(entries_lo[chunk], row)
+            if newest(table, entry_hi, entry_lo) == address and not (
+                is_laid_over and newest(over_index[group], entry_hi, entry_lo) != 0
+            ):
                 if not counting:
                     out[n] = address
                 n += 1
             address = word_at(previous[chunk], row)
+        if is_laid_over:
+            address = newest(over_heads[group], hi, lo)
+            while address != 0:
+                chunk = np.int64(address >> np.uint64(ROW_BITS))
+                row = address & ROW_MASK
+                entry_hi = word_at(entries_hi[chunk], row)
+                if newest(over_index[group], entry_hi, word_at(entries_lo[chunk], row)) == address:
+                    if not counting:
+                        out[n] = address
+                    n += 1
+                address = word_at(over_previous[chunk], row)
         if counting:
             offsets[i + 1] = n

@@ -26,10 +26,9 @@ import pyarrow as pa
 from millrace.arrays import BoolArray, Int64Array, UInt64Array
 from millrace.ids import Epoch
 from millrace.keygroups.scheme import Scheme
-from millrace.log.segment import HI, OWNER_FIELDS, SYSTEM_FIELDS
+from millrace.log.segment import OWNER_FIELDS, SYSTEM_FIELDS
 from millrace.log.store import Store
 from millrace.log.trail import LivePieces, OperatorLog, Piece, PieceId
-from millrace.state.columns import words
 from millrace.state.mapped_pages import MappedPages
 from millrace.state.sorting import count_groups
 from millrace.state.table import Table
@@ -73,8 +72,6 @@ class Replica:
         self.live: LivePieces = OperatorLog(key_groups).live()
         """The deltas and runs that count at the version."""
         self.version = Epoch(0)
-        self._overlays: list[pa.RecordBatch] = []
-        """Changes of the epoch that is being computed, which no log has yet."""
         self.page_orders: dict[str, dict[Any, Any]] = {}
         """By column, what `state.time_index` knows of the pages in use."""
 
@@ -261,17 +258,14 @@ class Replica:
 
         For a task that computes an epoch in several steps, each of which must see the ones before.
         """
-        self._touch_of(words(rows, HI))
-        self._overlays.append(rows)
-        self._table.take_rows(rows, len(self._overlays), Epoch(self.version + 1))
+        self._table.lay_over(rows)
+        self._changes_of.clear()
 
-    def drop_overlay(self) -> Int64Array:
-        """Go back to the version; the key groups that were different, which are to be touched."""
-        hi = [words(rows, HI) for rows in self._overlays]
-        groups = np.flatnonzero(self._counts(np.concatenate(hi))) if hi else np.empty(0, np.int64)
-        self._overlays = []
-        self._restart(groups)
-        return groups
+    def drop_overlay(self) -> pa.RecordBatch | None:
+        """Go back to the version; what the overlay had, each row once, in order of fingerprint."""
+        if self._table.overlay is not None:
+            self._changes_of.clear()
+        return self._table.drop_overlay()
 
     def find(self, hi: UInt64Array, lo: UInt64Array) -> UInt64Array:
         """The address of each fingerprint's row; 0 where the state has none."""
@@ -358,8 +352,9 @@ class Replica:
 
     @property
     def laid_over(self) -> int:
-        """How many rows were laid over the version."""
-        return sum(rows.num_rows for rows in self._overlays)
+        """How many rows were laid over the version, also those that others took the place of."""
+        overlay = self._table.overlay
+        return 0 if overlay is None else overlay.rows
 
     @property
     def most_rows(self) -> int:
@@ -369,7 +364,7 @@ class Replica:
     def segments(self) -> frozenset[str]:
         """The segments that what was followed is in: other rows, other segments."""
         bases = {piece.segment.path for piece in self._base_piece if piece is not None}
-        laid_over = {f"overlay {number}" for number in range(len(self._overlays))}
+        laid_over = {f"{self.laid_over} rows of an epoch"} if self.laid_over else set()
         return frozenset(bases | self.live.paths() | laid_over)
 
     def bytes_of(self, groups: Int64Array) -> int:

@@ -1,7 +1,8 @@
 """The rows of key groups, found by fingerprint: bases, deltas on top, and chains by owner.
 
 What a key group has taken so far is in the index of deltas, its base under it. Which pieces it is
-to take, and in which order, the replica decides; here they are only taken and found.
+to take, and in which order, the replica decides; here they are only taken and found. While an epoch
+is computed in several steps, what it has changed lies over all of that.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.arrays import Int64Array, UInt64Array
-from millrace.ids import Epoch
 from millrace.keygroups import group_shift
 from millrace.log.segment import DELETED, HI, LO, GroupIndex
 from millrace.log.trail import Piece
 from millrace.state.addresses import DELETED_BIT, address_of, chunks_of
 from millrace.state.base import BaseTable, find, find_in_bases, merge_addresses
 from millrace.state.columns import words
-from millrace.state.index import DeltaIndex
+from millrace.state.index import NO_TABLES, DeltaIndex
 from millrace.state.mapped_pages import MappedPages
+from millrace.state.overlay import Overlay
 from millrace.state.owners import OwnerIndex
-from millrace.state.sorting import count_groups, sort_order
+from millrace.state.sorting import group_starts, sort_order
 
 
 class Table:
@@ -33,6 +34,7 @@ class Table:
         self._index = DeltaIndex(key_groups)
         self._bases = BaseTable(key_groups)
         self._owners = OwnerIndex(key_groups, pages.columns, self.shift) if owned else None
+        self.overlay: Overlay | None = None
 
     def reserve(self, groups: Int64Array, rows: Int64Array) -> None:
         """Make room at once for rows that key groups are about to take."""
@@ -102,21 +104,17 @@ class Table:
             if not piece.is_run:
                 self._owners.add(addresses, groups, counts)
 
-    def take_rows(self, rows: pa.RecordBatch, number: int, epoch: Epoch) -> None:
-        """Index rows that are in memory only, sorted by fingerprint, on top of everything else."""
-        hi, lo = words(rows, HI), words(rows, LO)
-        counts = count_groups(hi, np.uint64(self.shift), self.key_groups)
-        groups = np.flatnonzero(counts)
-        users = dict(zip(groups.tolist(), counts[groups].tolist(), strict=True))
-        chunk = self._pages.hold(("", number), rows, epoch, users)
-        addresses = address_of(chunk, 0) | np.arange(len(hi), dtype=np.uint64)
-        flags = rows.column(DELETED).to_numpy(zero_copy_only=False)
-        addresses = np.where(flags, addresses | DELETED_BIT, addresses)
-        self._index.reserve(groups, counts[groups])
-        self._index.upsert(hi, lo, addresses, self.shift)
-        if self._owners is not None:
-            self._owners.open_chunk(chunk, rows.num_rows)
-            self._owners.add(addresses, groups, counts[groups])
+    def lay_over(self, rows: pa.RecordBatch) -> None:
+        """Lay changed rows, sorted by fingerprint, over everything else."""
+        if self.overlay is None:
+            owned = self._owners is not None
+            self.overlay = Overlay(self._pages, self.key_groups, self.shift, owned=owned)
+        self.overlay.add(rows)
+
+    def drop_overlay(self) -> pa.RecordBatch | None:
+        """Forget what lies over the rest; the newest row of each fingerprint that did."""
+        overlay, self.overlay = self.overlay, None
+        return None if overlay is None else overlay.drop()
 
     def drop(self, groups: Int64Array) -> None:
         """Empty key groups' indexes; the pages of their bases go as well."""
@@ -136,16 +134,19 @@ class Table:
 
     def find(self, hi: UInt64Array, lo: UInt64Array) -> UInt64Array:
         """The address of each fingerprint's row; 0 where there is none."""
-        return find(hi, lo, np.uint64(self.shift), self._index.tables, self._bases.bases)
+        over = NO_TABLES if self.overlay is None else self.overlay.tables
+        return find(hi, lo, np.uint64(self.shift), over, self._index.tables, self._bases.bases)
 
     def entries(self, hi: UInt64Array, lo: UInt64Array) -> tuple[UInt64Array, Int64Array]:
         """Addresses of all rows of each owner, and where each owner's begin; owned tables only."""
         assert self._owners is not None
-        return self._owners.scan(hi, lo, self._index, self._bases)
+        over = self.overlay
+        chains = None if over is None or over.owners is None else (over.index, over.owners)
+        return self._owners.scan(hi, lo, self._index, self._bases, chains)
 
     def rows(self, group: int) -> UInt64Array:
         """Addresses of all rows of a key group, sorted by fingerprint."""
-        hi, lo, address = self._index.entries(group)
+        hi, lo, address = self._beside(group)
         order = sort_order(hi, lo)
         chunk, first, count = self.base_slice(group)
         if count:
@@ -156,6 +157,18 @@ class Table:
             base_hi = base_lo = np.empty(0, np.uint64)
         start = address_of(chunk, first)
         return merge_addresses(base_hi, base_lo, start, hi[order], lo[order], address[order])
+
+    def _beside(self, group: int) -> tuple[UInt64Array, UInt64Array, UInt64Array]:
+        """hi, lo and address of a key group's rows that are not in its base, in no order."""
+        if self.overlay is None:
+            return self._index.entries(group)
+        over, index = self.overlay.index, self._index
+        # What lies over a row comes after it, and so in its place.
+        both = zip(index.entries(group), over.entries(group), strict=True)
+        hi, lo, address = (np.concatenate(pair) for pair in both)
+        order = sort_order(hi, lo)
+        newest = order[group_starts(hi[order], lo[order])[1:] - 1]
+        return hi[newest], lo[newest], address[newest]
 
     def rows_in(self, group: int, chunks: Int64Array) -> UInt64Array:
         """Addresses of a key group's newest rows that are in some chunks, sorted by fingerprint.
@@ -173,7 +186,7 @@ class Table:
 
     def changed(self, group: int) -> tuple[UInt64Array, UInt64Array]:
         """Addresses of the base's rows that no longer count, and of the rows beside the base."""
-        hi, lo, address = self._index.entries(group)
+        hi, lo, address = self._beside(group)
         if not len(hi):
             return address, address
         below = find_in_bases(hi, lo, np.uint64(self.shift), self._bases.bases)
@@ -187,4 +200,5 @@ class Table:
     def heap_bytes(self) -> int:
         """Memory of this process alone: the indexes and the directories."""
         chains = self._owners.bytes if self._owners is not None else 0
-        return self._index.bytes + self._bases.bytes + chains
+        laid_over = self.overlay.bytes if self.overlay is not None else 0
+        return self._index.bytes + self._bases.bytes + chains + laid_over

@@ -10,7 +10,7 @@ from tests.unit.driving import words
 
 from millrace.state.addresses import DELETED_BIT, address_of
 from millrace.state.base import BaseTable, find, find_in_bases, merge_addresses
-from millrace.state.index import DeltaIndex
+from millrace.state.index import NO_TABLES, DeltaIndex
 
 GROUPS = 4
 SHIFT = np.uint64(62)
@@ -30,7 +30,7 @@ class Bases:
 
     def find(self, keys: list[Key]) -> list[int]:
         hi, lo = (words(column) for column in zip(*keys, strict=True))
-        return find(hi, lo, SHIFT, self.index.tables, self.table.bases).tolist()
+        return find(hi, lo, SHIFT, NO_TABLES, self.index.tables, self.table.bases).tolist()
 
     def find_in_bases(self, keys: list[Key]) -> list[int]:
         hi, lo = (words(column) for column in zip(*keys, strict=True))

@@ -10,7 +10,7 @@ from tests.unit.driving import words
 
 from millrace.state.addresses import DELETED_BIT
 from millrace.state.base import BASE, find
-from millrace.state.index import MIN_SLOTS, DeltaIndex
+from millrace.state.index import MIN_SLOTS, NO_TABLES, DeltaIndex
 
 GROUPS = 4
 SHIFT = 62
@@ -34,7 +34,7 @@ def entries(index: DeltaIndex, group: int) -> list[Entry]:
 
 def found(index: DeltaIndex, keys: list[tuple[int, int]]) -> list[int]:
     hi, lo = (words(column) for column in zip(*keys, strict=True))
-    return find(hi, lo, np.uint64(SHIFT), index.tables, np.zeros(GROUPS, BASE)).tolist()
+    return find(hi, lo, np.uint64(SHIFT), NO_TABLES, index.tables, np.zeros(GROUPS, BASE)).tolist()
 
 
 def test_an_index_begins_without_tables() -> None:

@@ -10,7 +10,6 @@ import pytest
 from tests.unit.driving import OPERATOR, Location, changed_batch
 
 from millrace.errors import CorruptSegmentError
-from millrace.ids import Epoch
 from millrace.log.segment import SYSTEM_FIELDS, encoding
 from millrace.log.trail import Piece
 from millrace.state.addresses import address_of
@@ -82,10 +81,14 @@ def test_pages_outside_some_epochs_are_kept(location: Location) -> None:
 def test_rows_in_memory_are_a_page(location: Location) -> None:
     pages = mapped(location)
     batch = changed_batch(SCHEMA, {(1, 1): (5,), (2, 2): None})
-    chunk = pages.hold(("", 1), batch, Epoch(9), {0: 2})
+    chunk = pages.hold(batch, np.asarray([0]))
+    assert dict(pages.users()) == {chunk: [0]}
     rows = np.asarray([address_of(chunk, 1), address_of(chunk, 0)], np.uint64)
     assert pages.gather(rows, ["n"])[0].to_pylist() == [None, 5]
-    assert pages.let_go({0}, 9, 9) == [chunk]
+    # It is no page of the log, so key groups do not let go of it.
+    assert pages.let_go({0}) == []
+    pages.release(chunk)
+    assert pages.columns.chunks() == dict(pages.users()) == {}
 
 
 def test_segments_are_closed_when_nothing_of_them_is_used(location: Location) -> None:

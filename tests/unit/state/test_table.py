@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from tests.unit.driving import OPERATOR, Fingerprint, Location, changed_batch, words
 
-from millrace.ids import Epoch
 from millrace.log.segment import SYSTEM_FIELDS
 from millrace.log.trail import Piece
 from millrace.state.addresses import DELETED_BIT, chunks_of
@@ -108,11 +107,17 @@ def test_rows_that_are_in_some_chunks(location: Location) -> None:
 def test_rows_in_memory_lie_over_everything(location: Location) -> None:
     taken = Taken(location, 2)
     batch = changed_batch(SCHEMA, {key(0, 2): (22,), key(0, 3): None, key(1, 9): (9,)})
-    taken.table.take_rows(batch, 1, Epoch(4))
+    taken.table.lay_over(batch)
     found = taken.find(key(0, 1), key(0, 2), key(0, 3), key(0, 4), key(1, 9), key(2, 3))
     assert found == [10, 22, None, 40, 9, 3]
     assert taken.numbers(taken.table.rows(0)) == [10, 22, 40]
     assert taken.numbers(taken.table.rows(1)) == [9]
+    superseded, beside = taken.table.changed(0)
+    assert sorted(taken.numbers(superseded)) == [1, 2, 3]  # type: ignore[type-var]
+    assert sorted(taken.numbers(beside)) == [10, 22, 40]  # type: ignore[type-var]
+    taken.table.drop_overlay()
+    assert taken.find(key(0, 2), key(0, 3), key(1, 9)) == [None, 3, None]
+    assert taken.numbers(taken.table.rows(0)) == [10, 3, 40]
 
 
 def test_a_key_group_that_was_dropped_is_empty(location: Location) -> None:
