@@ -65,6 +65,12 @@ def replaced(array: pa.Array, where: BoolArray | Int64Array, by: pa.Array) -> pa
     return pa.concat_arrays([array, by]).take(pa.array(source))
 
 
+def taken(array: pa.Array, positions: pa.Array) -> pa.Array:
+    """The values at some positions; a single value in its own place is not copied, as in real time
+    many rows come alone."""
+    return array if len(positions) == len(array) == 1 else array.take(positions)
+
+
 def whole_numbers(column: Any) -> tuple[Int64Array, BoolArray]:
     """Whole numbers of an array in one piece or in chunks, 0 for NULL; and which are not NULL."""
     array = types.conform(column, pa.int64())

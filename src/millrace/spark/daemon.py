@@ -7,6 +7,7 @@ whose children are the processes of shards: Spark passes the module of a worker 
 
 from __future__ import annotations
 
+import gc
 import sys
 
 RESIDENT = "millrace.spark.realtime.worker"
@@ -18,6 +19,10 @@ def warm_up() -> None:
     from millrace.epoch.rehearsal import rehearse
 
     rehearse()
+    # What is here by now stays in all workers. A collection that walks over it takes long enough
+    # to be seen in the latency of a row, and makes a copy of every page that it touches.
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":

@@ -63,6 +63,8 @@ class Replica:
         self._taken: Int64Array = np.full(key_groups, NEVER, np.int64)
         """The version up to which a key group's pieces are in the index; behind `_at` until it is
         touched."""
+        self._is_settled = False
+        """Whether every key group that is held was touched, so that look-ups need not see to it."""
         self._base_piece: list[Piece | None] = [None] * key_groups
         self._base_ready: BoolArray = np.zeros(key_groups, np.bool_)
         self._base_rows: Int64Array = np.zeros(key_groups, np.int64)
@@ -104,6 +106,7 @@ class Replica:
         self._at[fresh] = NEVER
         retired = self._count(followed)
         self._at[groups] = version
+        self._is_settled = False
         if retired or fresh.any():
             self._pages.close_segments(self.segments())
 
@@ -131,6 +134,7 @@ class Replica:
     def _leave_behind(self, groups: Int64Array) -> None:
         """Key groups that are not followed any further stay at the version they were read at."""
         self._at[groups] = self._taken[groups]
+        self._is_settled = False
         self.forget(groups[self._at[groups] == NEVER])
 
     def forget(self, groups: Int64Array) -> None:
@@ -174,6 +178,7 @@ class Replica:
         """Empty key groups' indexes; pages of their bases go as well."""
         self._table.drop(groups)
         self._taken[groups] = NEVER
+        self._is_settled = False
         for group in groups.tolist():
             self._changes_of.pop(group, None)
 
@@ -187,10 +192,15 @@ class Replica:
             assert base is not None
             self._table.take_base(group, base)
             self._base_ready[group] = True
+        if not self._is_settled:
+            self._is_settled = bool(
+                (self._taken == self._at).all() and self._base_ready[self._at != NEVER].all()
+            )
 
     def _touch_of(self, hi: UInt64Array) -> None:
         """Make the key groups of some keys ready."""
-        self.touch(np.flatnonzero(self._counts(hi)))
+        if not self._is_settled:
+            self.touch(np.flatnonzero(self._counts(hi)))
 
     def _counts(self, hi: UInt64Array) -> Int64Array:
         """How many of some keys each key group has."""

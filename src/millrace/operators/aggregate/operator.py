@@ -22,6 +22,7 @@ from millrace.operators.aggregate import spec
 from millrace.operators.aggregate.reducers import Groups
 from millrace.operators.aggregate.reducing import Reducers, check_names
 from millrace.operators.aggregate.spec import AggregateSpec
+from millrace.operators.arrays import taken
 from millrace.operators.input import Input
 from millrace.operators.operator import (
     MAIN,
@@ -53,6 +54,7 @@ class AggregateOperator:
         self._reducers = Reducers(self.aggregates, ansi=ansi)
         self._key_types = [types.arrow_type(k.type, f"key column {k.name!r}") for k in self.keys]
         check_names(name, self.state_schema.names)
+        self._output_names = self.output_schema.names
 
     @property
     def state_schema(self) -> pa.Schema:
@@ -126,7 +128,7 @@ class AggregateOperator:
         addresses = replica.find(hi, lo)
         key_rows = pa.array(order[heads])
         keys = [
-            types.conform(column, key_type).take(key_rows)
+            taken(types.conform(column, key_type), key_rows)
             for column, key_type in zip(rows.keys, self._key_types, strict=True)
         ]
         state = self._reducers.merge(replica, addresses, rows.partials, order, grouped)
@@ -140,7 +142,7 @@ class AggregateOperator:
         changed = pa.RecordBatch.from_arrays(
             [pa.array(hi), pa.array(lo), deleted, *keys, *state], schema=replica.schema
         )
-        output = pa.RecordBatch.from_arrays([*keys, *shown], names=self.output_schema.names)
+        output = pa.RecordBatch.from_arrays([*keys, *shown], names=self._output_names)
         added = int((addresses == 0).sum())
         return Change({MAIN: TableChange(changed, added)}, output)
 

@@ -21,6 +21,7 @@ from millrace.operators.aggregate.combining import combine
 from millrace.operators.aggregate.distinct import other_lists
 from millrace.operators.aggregate.reducers import Groups, Reducer, resolve
 from millrace.operators.aggregate.spec import AggregateSpec
+from millrace.operators.arrays import taken
 from millrace.operators.input import Values
 from millrace.state.replica import Replica
 
@@ -35,6 +36,7 @@ class Reducers:
             resolve(a.function, a.name, a.type, {**dict(a.options), "ansi": ansi})
             for a in aggregates
         ]
+        self._names = [field.name for field in self.fields]
 
     @property
     def fields(self) -> list[pa.Field]:
@@ -67,8 +69,8 @@ class Reducers:
         """The new state columns; `order` puts the rows that came in order of group."""
         positions = pa.array(order)
         state: list[pa.Array] = []
-        for reducer, columns in zip(self._reducers, partials, strict=True):
-            current = replica.gather(addresses, [field.name for field in reducer.fields])
+        stored = self._split(replica.gather(addresses, self._names))
+        for reducer, current, columns in zip(self._reducers, stored, partials, strict=True):
             state += reducer.merge(current, _incoming(reducer, columns, positions), grouped)
         return state
 
@@ -128,7 +130,7 @@ def check_names(operator: OperatorName, names: Sequence[str]) -> None:
 
 def _incoming(reducer: Reducer, partials: Sequence[Values], order: pa.Array) -> list[pa.Array]:
     """An aggregate's partial results in order of group."""
-    columns = [types.conform(column, column.type).take(order) for column in partials]
+    columns = [taken(types.conform(column, column.type), order) for column in partials]
     # A value that is kept as it came must have exactly the type it is kept in.
     kept = reducer.fields[0]
     if kept.name == reducer.name and columns[0].type != kept.type:

@@ -106,7 +106,7 @@ class ResidentShard:
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The task reads answers by a schema that it knows, so their types must be exactly that."""
-    if batch.schema.types == schema.types:
+    if batch.schema.equals(schema) or batch.schema.types == schema.types:
         return batch
     columns = [types.conform(c, f.type) for c, f in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
