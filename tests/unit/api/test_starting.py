@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from millrace.api.starting import parse_bytes, parse_trigger
-from millrace.errors import UsageError
+import millrace as mr
+from millrace.api import starting
+from millrace.api.autoscaling import check_autoscale
+from millrace.api.starting import parse_bytes, parse_trigger, start_query
+from millrace.errors import RealTimeError, UsageError
+from millrace.reconfigure.cluster import DirectorOptions
 
 
 @pytest.mark.parametrize(
@@ -76,3 +82,29 @@ def test_what_is_not_a_size(size: Any) -> None:
     for name in ("memory", "follow_rate"):
         with pytest.raises(UsageError, match=f"{name}="):
             parse_bytes(size, name)
+
+
+def test_a_query_in_real_time_does_not_scale_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "check_versions", lambda: None)
+    monkeypatch.setattr(starting, "check_session", lambda spark: None)
+    monkeypatch.setattr(starting.kafka_sources, "check_sources", lambda spark, frames: None)
+    frame = SimpleNamespace(sparkSession=None)
+    pipeline: Any = SimpleNamespace(batches=SimpleNamespace(feeds=[frame]))
+    location = tmp_path / "location"
+    with pytest.raises(RealTimeError, match="autoscale= needs micro-batches"):
+        start_query(
+            pipeline,
+            str(location),
+            parallelism=None,
+            trigger="real time 5 seconds",
+            key_groups=16,
+            retain_epochs=10,
+            memory="1 GiB",
+            query_name=None,
+            director_options=DirectorOptions(),
+            autoscale=check_autoscale(mr.autoscale(min=1, max=2), None),
+        )
+    # It was found before anything was written.
+    assert not list(tmp_path.rglob("*.json"))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
-from tests.unit.spark.test_graph import operator, pipeline, source, transform, union
+from pyspark.sql import types as T
+from tests.unit.spark.test_graph import FRAME, operator, pipeline, source, transform, union
 
 from millrace.errors import EpochFailedError, RealTimeError, ShardLostError
 from millrace.ids import OperatorName
 from millrace.keygroups import Assignment
+from millrace.operators.process.outputs import LATE
+from millrace.spark.broadcast import Side
 from millrace.spark.pipeline import Path, Pipeline
 from millrace.spark.realtime.checks import (
+    check_cluster,
     check_pipeline,
     check_slots,
     explained,
@@ -17,7 +25,7 @@ from millrace.spark.realtime.checks import (
     symptom_stage,
 )
 from millrace.spark.sinks import Files, Kafka, Noop, Sink
-from millrace.spark.steps import Point
+from millrace.spark.steps import OperatorStep, OutputStep, Point
 
 KAFKA = {"topic": "t", "servers": "localhost:9092"}
 
@@ -50,6 +58,53 @@ def test_what_is_no_chain_is_refused() -> None:
 def test_a_table_that_all_shards_read_is_refused() -> None:
     with pytest.raises(RealTimeError, match="'parts' needs the rows of an epoch on all shards"):
         check_pipeline(of(operator("parts", source(), everywhere=True)), is_new=True)
+
+
+def test_a_source_that_is_read_twice_is_refused() -> None:
+    read = source()
+    with pytest.raises(RealTimeError, match=r"a (stream|source) is read twice"):
+        check_pipeline(of(operator("joined", transform(read), transform(read))), is_new=True)
+
+
+def changed(end: Point, **fields: Any) -> Point:
+    """An operator with another step."""
+    assert isinstance(end.step, OperatorStep)
+    return Point(dataclasses.replace(end.step, **fields), end.inputs)
+
+
+def test_an_initial_state_is_refused_in_the_first_epoch_only() -> None:
+    end = operator("one", source())
+    assert isinstance(end.step, OperatorStep)
+    drawn = of(changed(end, first=end.step.exchange))
+    with pytest.raises(RealTimeError, match=r"'one' has an initial state.*available_now"):
+        check_pipeline(drawn, is_new=True)
+    check_pipeline(drawn, is_new=False)
+
+
+def test_broadcast_state_is_refused() -> None:
+    rules = Side("rules", T.StructType(), FRAME)
+    for everywhere in (True, False):
+        end = changed(operator("one", source(), everywhere=everywhere), sides=(rules,))
+        with pytest.raises(RealTimeError, match="'one' has broadcast state"):
+            check_pipeline(of(end), is_new=True)
+
+
+def test_late_rows_are_refused() -> None:
+    end = operator("one", source())
+    late = Point(OutputStep(LATE), (end,))
+    with pytest.raises(RealTimeError, match=r"late rows of operator 'one'.*Leave late\(\) out"):
+        check_pipeline(of(late), is_new=True)
+
+
+@pytest.mark.parametrize("key", ["spark.dynamicAllocation.enabled", "spark.speculation"])
+def test_what_spark_does_not_combine_with_real_time_is_refused(key: str) -> None:
+    def session(**settings: str) -> Any:
+        return SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: settings))
+
+    check_cluster(session())
+    check_cluster(session(**{key: "false"}))
+    with pytest.raises(RealTimeError, match=f"Set {key}=false before the session starts"):
+        check_cluster(session(**{key: "true"}))
 
 
 def test_sinks_that_write_whole_batches_are_refused() -> None:
