@@ -142,7 +142,8 @@ class Overlay:
     def bytes(self) -> int:
         """Memory of the indexes and the rows."""
         chains = self.owners.bytes if self.owners is not None else 0
-        return self.index.bytes + chains + sum(p.rows.nbytes for p in self._pieces)
+        rows: int = sum(piece.rows.nbytes for piece in self._pieces)
+        return self.index.bytes + chains + rows
 
 
 def newest_rows(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
