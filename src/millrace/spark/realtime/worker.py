@@ -70,6 +70,9 @@ class ResidentShard:
         self._shard: OpenShard = open_shard(
             task.shards, self._operator, Shard(opening.shard), moment, cache
         )
+        for replica in self._shard.replicas.values():
+            # What was in use is going to be: the first rows of an epoch need not wait for it.
+            replica.touch(replica.warm())
         self._seconds = {"follow": clock.stopwatch() - started, "apply": 0.0}
         self.steps = 0
 

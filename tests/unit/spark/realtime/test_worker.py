@@ -26,6 +26,7 @@ from millrace import clock
 from millrace.epoch.report import ShardReport
 from millrace.errors import EpochFailedError
 from millrace.spark.realtime import frames, worker
+from millrace.state.table import Table
 from millrace.testing import DedupHarness, Harness, JoinHarness, SessionHarness, WindowHarness
 
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
@@ -178,6 +179,31 @@ def test_joins_meet_rows_of_earlier_frames() -> None:
     left = [{"k": "a", "l": n, "lt": NOON} for n in range(3)]
     right = [{"k": "a", "r": n, "rt": NOON} for n in range(4)]
     assert len(harness.send(left, right)) == 12
+
+
+def test_the_first_frame_of_an_epoch_does_not_catch_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = in_frames(basket(), of_one)
+    rows = [{"k": key, "v": 1} for key in KEYS]
+    harness.send(rows)
+    harness.send(rows)
+    taken = []
+    take = Table.take
+
+    def noted(table: Table, piece: Any, takers: Any) -> None:
+        taken.append(piece)
+        take(table, piece, takers)
+
+    def apply(shard: worker.ResidentShard, data: bytes) -> list[pa.RecordBatch]:
+        before = len(taken)
+        answers = applied(shard, data)
+        assert len(taken) == before
+        return answers
+
+    applied = worker.ResidentShard.apply
+    monkeypatch.setattr(Table, "take", noted)
+    monkeypatch.setattr(worker.ResidentShard, "apply", apply)
+    harness.send(rows)
+    assert taken
 
 
 def opened() -> tuple[ResidentShards, frames.Opening, bytes]:
