@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         corr,
         count,
         count_distinct,
+        covar,
         covar_pop,
         covar_samp,
         distinct_sketch,
@@ -99,8 +100,8 @@ else:
         "mirrors.mirror": "Mirror mirror",
         "operators.aggregate.functions": (
             "Aggregate approx_distinct avg bit_and bit_or bit_xor bool_and bool_or collect_list "
-            "collect_set corr count count_distinct covar_pop covar_samp distinct_sketch first "
-            "heavy_hitters kurtosis last max max_by mean min min_by mode quantile skewness "
+            "collect_set corr count count_distinct covar covar_pop covar_samp distinct_sketch "
+            "first heavy_hitters kurtosis last max max_by mean min min_by mode quantile skewness "
             "stddev sum top variance"
         ),
         "operators.pattern.builder": "Pattern one_of pattern",
@@ -181,6 +182,7 @@ __all__ = [
     "corr",
     "count",
     "count_distinct",
+    "covar",
     "covar_pop",
     "covar_samp",
     "days",

@@ -54,6 +54,10 @@ class WindowError(UsageError):
     """A window that cannot be: its size, slide or offset."""
 
 
+class EmissionError(UsageError):
+    """An `emit` of windows where there are none: without an end no result is final."""
+
+
 class JoinError(UsageError):
     """A join without an interval, with one that is empty, or of a kind that there is not."""
 

@@ -40,6 +40,7 @@ def exact() -> dict[str, tuple[mr.Aggregate, Column]]:
         "kurt": (mr.kurtosis("m"), F.kurtosis("m")),
         "co": (mr.covar_pop("i", "m"), F.covar_pop("i", "m")),
         "co1": (mr.covar_samp("i", F.col("m") * 2), F.covar_samp("i", F.col("m") * 2)),
+        "co_short": (mr.covar("m", "i"), F.covar_samp("m", "i")),
         "corr": (mr.corr("i", "o"), F.corr("i", "o")),
         "corr_nan": (mr.corr("d", "o"), F.corr("d", "o")),
         "latest": (mr.max_by("s", "o"), F.max_by("s", "o")),

@@ -273,6 +273,26 @@ WINDOWS: dict[str, tuple[type[Exception], Windowing, str]] = {
         lambda s: s.key_by("k").window("1 minute").aggregate(n=mr.count(), emit="append"),
         "use 'final', 'update', 'early=10 seconds' for",
     ),
+    "final without a window": (
+        errors.EmissionError,
+        lambda s: s.key_by("k").aggregate(n=mr.count(), emit="final"),
+        "aggregate(): emit='final' is for results that end, and without windows a key's can",
+    ),
+    "early top without a window": (
+        errors.EmissionError,
+        lambda s: s.key_by("k").top(3, by="v", emit="early=10 seconds"),
+        "top(): emit='early=10 seconds' is for results that end",
+    ),
+    "final latest": (
+        errors.EmissionError,
+        lambda s: s.key_by("k").latest(emit="final"),
+        "Divide its rows with window() or session(), or use emit='update'",
+    ),
+    "unknown emit without a window": (
+        errors.UsageError,
+        lambda s: s.key_by("k").aggregate(n=mr.count(), emit="append"),
+        "emit='append': use 'final', 'update'",
+    ),
     "early without a time": (
         errors.UsageError,
         lambda s: s.key_by("k").window("1 minute").aggregate(n=mr.count(), emit="early"),

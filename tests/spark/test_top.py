@@ -82,11 +82,24 @@ def test_the_top_of_a_key_is_that_of_spark(spark: SparkSession, tmp_path: Path) 
         expected = ranked(folder.batch(spark), 4, "shop")
         assert sorted(tables.values(), key=repr) == expected
         assert outputs[max(outputs)].num_rows == 0
+    # The same state, of which nothing comes out.
+    folder.drop([("new", START, "z", 99.0)])
+    silent: support.Outputs = {}
+    best = (
+        mr.stream(folder.stream(spark))
+        .key_by("shop")
+        .top(4, F.col("amount"), "item", name="best", emit="none")
+    )
+    query = best.for_each_batch(support.record(silent)).start(location)
+    query.process_all_available()
+    query.stop()
+    assert [table.num_rows for table in silent.values()] == [0]
     with mr.open(location) as state:
         arrays = {row["shop"]: row["top"] for row in state.to_arrow().to_pylist()}
         assert {shop: len(rows) for shop, rows in arrays.items()} == dict.fromkeys(
             [None, "a", "b", "c"], 4
-        )
+        ) | {"new": 1}
+        assert arrays["new"] == [{"amount": 99.0, "item": "z"}]
 
 
 @pytest.mark.parametrize("kind", few(["window", "session"], "window"))

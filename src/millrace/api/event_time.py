@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from millrace.api.columns import named
 from millrace.api.origin import Origin
-from millrace.errors import EventTimeError, UsageError, WindowError
+from millrace.errors import EmissionError, EventTimeError, UsageError, WindowError
 from millrace.operators.operator import Column
 from millrace.operators.process.durations import duration_us
 from millrace.operators.window.emission import EARLY, FINAL, NONE, UPDATE, Emission
@@ -172,6 +172,18 @@ def _offset(given: Duration) -> int:
     if re.fullmatch(r"0\s*[A-Za-z]+", text):
         return 0
     return _length("offset", given)
+
+
+def does_emit(emit: object, where: str) -> bool:
+    """Whether an operator without windows emits; raises if it cannot as it is told to."""
+    emission = parse_emission(emit)
+    if emission.mode in (FINAL, EARLY):
+        raise EmissionError(
+            f"{where}: emit={emit!r} is for results that end, and without windows a key's can "
+            "always change. Divide its rows with window() or session(), or use emit='update' for "
+            "what changed in each epoch, or 'none' for state that is only read."
+        )
+    return emission.mode != NONE
 
 
 def parse_emission(emit: object) -> Emission:

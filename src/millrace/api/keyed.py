@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 from millrace.api.columns import is_ansi, named, resolve, resolve_aggregates
 from millrace.api.event_time import (
     Duration,
+    does_emit,
     is_window,
     make_tiles,
     make_windows,
@@ -30,9 +31,9 @@ from millrace.errors import (
     UsageError,
 )
 from millrace.ids import OperatorName
-from millrace.operators.aggregate.complete import CompleteAggregateOperator
 from millrace.operators.aggregate.functions import Aggregate, last, max_by
 from millrace.operators.aggregate.operator import AggregateOperator
+from millrace.operators.aggregate.silent import SilentAggregateOperator
 from millrace.operators.operator import Column
 from millrace.operators.pattern.builder import Pattern
 from millrace.operators.process.factory import make_operator
@@ -40,6 +41,7 @@ from millrace.operators.process.keyed import Schemas
 from millrace.operators.process.processor import Processor
 from millrace.operators.process.shared.states import broadcasts
 from millrace.operators.process.whole_batch import BatchProcessor
+from millrace.operators.window.emission import UPDATE
 from millrace.spark.broadcast import BroadcastExchange, Side, make_side
 from millrace.spark.exchange import (
     AggregateExchange,
@@ -93,13 +95,17 @@ class KeyedStream:
         """
         return SessionStream(self, parse_gap(gap))
 
-    def aggregate(self, *, name: str | None = None, **aggregates: Aggregate) -> Stream:
+    def aggregate(
+        self, *, name: str | None = None, emit: str = UPDATE, **aggregates: Aggregate
+    ) -> Stream:
         """Keep aggregates per key; emits, per epoch, the keys that changed with their new values.
 
-        `name` identifies the operator's state in the location, across restarts.
+        `name` identifies the operator's state in the location, across restarts. With `emit="none"`
+        nothing is emitted: the state is there to be read.
         """
-        stream = self._grouping.stream
-        return aggregate_keys(self, origin(stream).new_name("aggregate", name), aggregates)
+        kind = AggregateOperator if does_emit(emit, "aggregate()") else SilentAggregateOperator
+        operator = origin(self._grouping.stream).new_name("aggregate", name)
+        return aggregate_keys(self, operator, aggregates, kind)
 
     def match(
         self,
@@ -120,18 +126,26 @@ class KeyedStream:
         return match_rows(self, pattern, after, select, name)
 
     def top(
-        self, k: int, by: str | SparkColumn, *columns: str | SparkColumn, name: str | None = None
+        self,
+        k: int,
+        by: str | SparkColumn,
+        *columns: str | SparkColumn,
+        name: str | None = None,
+        emit: str = UPDATE,
     ) -> Stream:
         """Keep the `k` rows of each key with the largest `by`; a row each, with its `rank` from 1.
 
         A row has the key, `rank`, `by` and `columns`; without `columns`, all columns of the stream.
-        Emits, per epoch, all rows of the keys whose rows or ranks changed.
+        Emits, per epoch, all rows of the keys whose rows or ranks changed; with `emit="none"`,
+        nothing.
         """
+        does_emit(emit, "top()")
         best, names = ranked(self, k, by, columns)
-        return exploded(self.aggregate(name=name, **{TOP: best}), names)
+        return exploded(self.aggregate(name=name, emit=emit, **{TOP: best}), names)
 
-    def latest(self, *, name: str | None = None) -> Stream:
-        """The newest row per key; emits, per epoch, those that changed.
+    def latest(self, *, name: str | None = None, emit: str = UPDATE) -> Stream:
+        """The newest row per key; emits, per epoch, those that changed; or nothing, if `emit` is
+        `"none"`.
 
         Newest is by event time if the stream has one, else by arrival. Given to `lookup`, it is
         kept there, and needs no operator of its own.
@@ -145,7 +159,8 @@ class KeyedStream:
             )
         by = newness(of.schema, of.event_time)
         aggregates = {c: last(named(c)) if by is None else max_by(named(c), by) for c in columns}
-        kept = aggregate_keys(self, of.new_name("latest", name), aggregates)
+        kind = AggregateOperator if does_emit(emit, "latest()") else SilentAggregateOperator
+        kept = aggregate_keys(self, of.new_name("latest", name), aggregates, kind)
         return type(kept)(replace(origin(kept), latest_of=self))
 
     def process(
@@ -196,24 +211,16 @@ def aggregate_keys(
     keyed: KeyedStream,
     name: OperatorName,
     aggregates: Mapping[str, Aggregate],
-    *,
-    emits_all: bool = False,
+    kind: type[AggregateOperator],
 ) -> Stream:
-    """An operator that keeps aggregates; with `emits_all`, each epoch's output has all keys."""
+    """An operator that keeps aggregates; its kind says what it emits."""
     group = grouping(keyed)
     sample = origin(group.stream).sample()
     specs, inputs = resolve_aggregates(sample, aggregates)
-    operator: AggregateOperator
-    code: bytes | None = None
-    if emits_all:
-        operator = complete = CompleteAggregateOperator(
-            name, group.keys, specs, ansi=is_ansi(sample)
-        )
-        code = complete.code()
-    else:
-        operator = AggregateOperator(name, group.keys, specs, ansi=is_ansi(sample))
+    operator = kind(name, group.keys, specs, ansi=is_ansi(sample))
     exchange = AggregateExchange(operator, group.columns, inputs)
-    return then(group.stream, operator.output_schema, OperatorStep(operator, exchange, code))
+    step = OperatorStep(operator, exchange, operator.code())
+    return then(group.stream, operator.output_schema, step)
 
 
 def key_stream(stream: Stream, what: str, columns: tuple[str | SparkColumn, ...]) -> KeyedStream:

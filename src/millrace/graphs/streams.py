@@ -168,7 +168,7 @@ def triangles(edges: Edges, *, colours: int = COLOURS, name: str | None = None) 
     operator_name = _name(edges, "triangles", name)
     found = _parts(edges, operator_name, colours, 1.0, corners=True)
     corners = found.side(CORNERS).key_by(VERTEX)
-    return corners.aggregate(name=operator_name, **{COUNT: total(CHANGE)})
+    return corners.aggregate(name=operator_name, emit="update", **{COUNT: total(CHANGE)})
 
 
 def triangle_count(
@@ -193,7 +193,7 @@ def triangle_count(
     found = _parts(edges, operator_name, colours, float(share), corners=False)
     # All changes of an epoch have one key.
     whole = found.transform(lambda df: df.select(F.lit(0).alias(_GRAPH), CHANGE)).key_by(_GRAPH)
-    counted = whole.aggregate(name=operator_name, **{COUNT: total(CHANGE)})
+    counted = whole.aggregate(name=operator_name, emit="update", **{COUNT: total(CHANGE)})
     if sample is None:
         return counted.transform(lambda df: df.select(COUNT))
     scale = F.col(COUNT) / F.lit(float(share) ** 3)

@@ -27,7 +27,9 @@ from millrace.api.origin import Origin, grouping, origin, then
 from millrace.api.stream import Stream
 from millrace.api.unchanged.naming import RESERVED, RESERVED_BY_TIME, Names
 from millrace.errors import MillraceError, UnsupportedPlanError
+from millrace.operators.aggregate.complete import CompleteAggregateOperator
 from millrace.operators.aggregate.functions import Aggregate
+from millrace.operators.aggregate.operator import AggregateOperator
 from millrace.operators.window.emission import FINAL
 from millrace.plans.aggregates import Function
 from millrace.plans.conditions import Pair
@@ -249,7 +251,8 @@ class _Builder:
     ) -> Stream:
         if isinstance(plan, AggregatePlan):
             operator = origin(grouping(keyed).stream).new_name("aggregate", name)
-            return aggregate_keys(keyed, operator, aggregates, emits_all=plan.emits_all)
+            kind = CompleteAggregateOperator if plan.emits_all else AggregateOperator
+            return aggregate_keys(keyed, operator, aggregates, kind)
         if isinstance(plan, SessionPlan):
             gap = dt.timedelta(microseconds=plan.gap_us)
             return keyed.session(gap).aggregate(name=name, emit=FINAL, **aggregates)

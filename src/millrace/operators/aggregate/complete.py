@@ -8,19 +8,14 @@ Known rough edge: an epoch costs as much as the whole state is large, as it does
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
 from millrace.arrays import Int64Array, UInt64Array
-from millrace.ids import OperatorName
 from millrace.log.segment import HI, LO
-from millrace.operators.aggregate.operator import AggregateOperator
-from millrace.operators.aggregate.spec import AggregateSpec
+from millrace.operators.aggregate.operator import AggregateOperator, code_of
 from millrace.operators.input import Input
-from millrace.operators.operator import MAIN, Change, Column, Moment, TableChange
+from millrace.operators.operator import MAIN, Change, Moment, TableChange
 from millrace.state.columns import words
 from millrace.state.replica import Replica
 
@@ -28,25 +23,12 @@ from millrace.state.replica import Replica
 class CompleteAggregateOperator(AggregateOperator):
     """Keys and aggregates; emits all of them."""
 
-    def __init__(
-        self,
-        name: OperatorName,
-        keys: Sequence[Column],
-        aggregates: Sequence[AggregateSpec],
-        *,
-        ansi: bool = True,
-    ) -> None:
-        super().__init__(name, keys, aggregates, ansi=ansi)
-        self._ansi = ansi
-
     @property
     def runs_without_rows(self) -> bool:
         return True
 
     def code(self) -> bytes:
-        """What a worker needs to run it: by its spec alone it would emit what changed."""
-        made_of = (self.name, self.keys, self.aggregates, self._ansi)
-        return pickle.dumps((_restored, made_of))
+        return code_of(self)
 
     def no_rows(self) -> Input:
         nothing = np.empty(0, np.uint64)
@@ -78,14 +60,4 @@ class CompleteAggregateOperator(AggregateOperator):
     def _shown(self, replica: Replica, addresses: UInt64Array) -> pa.RecordBatch:
         keys = replica.gather(addresses, [key.name for key in self.keys])
         state = replica.gather(addresses, [field.name for field in self._reducers.fields])
-        arrays = [*keys, *self._reducers.results(state)]
-        return pa.RecordBatch.from_arrays(arrays, names=self.output_schema.names)
-
-
-def _restored(
-    name: OperatorName,
-    keys: Sequence[Column],
-    aggregates: Sequence[AggregateSpec],
-    ansi: bool,
-) -> CompleteAggregateOperator:
-    return CompleteAggregateOperator(name, keys, aggregates, ansi=ansi)
+        return self._emitted(keys, state)

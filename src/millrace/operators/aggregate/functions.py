@@ -145,6 +145,11 @@ def covar_samp(x: str | Column, y: str | Column) -> Aggregate:
     return _of_two("covar", x, y, sample=True)
 
 
+def covar(x: str | Column, y: str | Column) -> Aggregate:
+    """The covariance of a sample, by its short name."""
+    return covar_samp(x, y)
+
+
 def corr(x: str | Column, y: str | Column) -> Aggregate:
     """Pearson's correlation, over rows where neither is NULL."""
     return _of_two("corr", x, y)

@@ -7,6 +7,7 @@ that changed with their new values.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,6 +52,7 @@ class AggregateOperator:
         self.name = name
         self.keys = tuple(keys)
         self.aggregates = tuple(aggregates)
+        self._ansi = ansi
         self._reducers = Reducers(self.aggregates, ansi=ansi)
         self._key_types = [types.arrow_type(k.type, f"key column {k.name!r}") for k in self.keys]
         check_names(name, self.state_schema.names)
@@ -84,6 +86,10 @@ class AggregateOperator:
             [AggregateSpec.from_json(aggregate) for aggregate in data["aggregates"]],
             ansi=ansi,
         )
+
+    def code(self) -> bytes | None:
+        """What a worker needs to run it, if its spec does not say that."""
+        return None
 
     def partials(self, inputs: Sequence[SparkColumn]) -> list[list[SparkColumn]]:
         """What the JVM computes for each aggregate, per key and input partition."""
@@ -137,14 +143,39 @@ class AggregateOperator:
             hi, lo, addresses = hi[other], lo[other], addresses[other]
             chosen = pa.array(other)
             keys, state = ([c.take(chosen) for c in columns] for columns in (keys, state))
-        shown = self._reducers.results(state)
         deleted = pa.array(np.zeros(len(hi), np.bool_))
         changed = pa.RecordBatch.from_arrays(
             [pa.array(hi), pa.array(lo), deleted, *keys, *state], schema=replica.schema
         )
-        output = pa.RecordBatch.from_arrays([*keys, *shown], names=self._output_names)
         added = int((addresses == 0).sum())
-        return Change({MAIN: TableChange(changed, added)}, output)
+        return Change({MAIN: TableChange(changed, added)}, self._emitted(keys, state))
+
+    def _emitted(self, keys: Sequence[pa.Array], state: Sequence[pa.Array]) -> pa.RecordBatch:
+        """The output for some rows of state."""
+        arrays = [*keys, *self._reducers.results(state)]
+        return pa.RecordBatch.from_arrays(arrays, names=self._output_names)
 
     def sweep(self, table: str, moment: Moment) -> Sweep | None:
         return None
+
+
+def code_of(operator: AggregateOperator) -> bytes:
+    """What a worker needs to run an aggregate that emits otherwise: a spec is of state alone."""
+    made_of = (
+        type(operator),
+        operator.name,
+        operator.keys,
+        operator.aggregates,
+        operator._ansi,
+    )
+    return pickle.dumps((_restored, made_of))
+
+
+def _restored(
+    kind: type[AggregateOperator],
+    name: OperatorName,
+    keys: Sequence[Column],
+    aggregates: Sequence[AggregateSpec],
+    ansi: bool,
+) -> AggregateOperator:
+    return kind(name, keys, aggregates, ansi=ansi)

@@ -67,13 +67,15 @@ _PRICES = ("lowest", "highest", "mean", "total")
 
 
 def _q15(events: DataFrame) -> mr.Stream:
-    return _by_day(events).key_by("day").aggregate(name="daily", **_distinct_counts())
+    return (
+        _by_day(events).key_by("day").aggregate(name="daily", emit="update", **_distinct_counts())
+    )
 
 
 def _q16(events: DataFrame) -> mr.Stream:
     minute = mr.max(F.date_format("ts", "HH:mm"))
     keyed = _by_day(events).key_by("channel", "day")
-    return keyed.aggregate(name="channels", minute=minute, **_distinct_counts())
+    return keyed.aggregate(name="channels", emit="update", minute=minute, **_distinct_counts())
 
 
 def _q17(events: DataFrame) -> mr.Stream:
@@ -81,7 +83,7 @@ def _q17(events: DataFrame) -> mr.Stream:
     prices = {"lowest": mr.min("price"), "highest": mr.max("price"), "mean": mr.mean("price")}
     keyed = _by_day(events).key_by("auction", "day")
     return keyed.aggregate(
-        name="auctions", bids=mr.count(), **ranks, **prices, total=mr.sum("price")
+        name="auctions", emit="update", bids=mr.count(), **ranks, **prices, total=mr.sum("price")
     )
 
 
