@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T
 
 from millrace import types
+from millrace.epoch import rows as wire
+from millrace.operators.operator import Column
 
 SIMPLE: dict[str, tuple[T.DataType, st.SearchStrategy[Any]]] = {
     "boolean": (T.BooleanType(), st.booleans()),
@@ -124,6 +126,44 @@ def key_columns(keys: int) -> st.SearchStrategy[tuple[Drawn, ...]]:
     return drawn()
 
 
+@dataclass(frozen=True)
+class TypedKeys:
+    """Keys of drawn types, each of which stands for one of some letters, or for NULL."""
+
+    letters: str
+    columns: tuple[Drawn, ...]
+
+    @property
+    def described(self) -> tuple[Column, ...]:
+        return tuple(Column(c.name, c.type) for c in self.columns)
+
+    def place(self, letter: str | None) -> int | None:
+        return None if letter is None else self.letters.index(letter)
+
+    def sent(self, table: pa.Table) -> pa.Table:
+        """Rows as they travel, with these keys instead of letters."""
+        at = table.schema.get_field_index(wire.key(0))
+        places = [self.place(letter) for letter in table.column(at).to_pylist()]
+        table = table.remove_column(at)
+        for number, column in enumerate(self.columns):
+            table = table.append_column(wire.key(number), column.array(places))
+        return table
+
+    def letter(self, row: dict[str, Any]) -> str | None:
+        """The letter that the key of a row stands for."""
+        shown = {column.name: row[column.name] for column in self.columns}
+        for letter in (None, *self.letters):
+            if shown == {c.name: c.seen(self.place(letter)) for c in self.columns}:
+                return letter
+        raise AssertionError(f"no key of the test is {shown}")
+
+
+def typed_keys(letters: str) -> st.SearchStrategy[TypedKeys]:
+    return key_columns(len(letters)).map(lambda columns: TypedKeys(letters, columns))
+
+
 def _plain(value: Any) -> str:
-    # Zero has two signs, and is one key.
+    # Zero has two signs, and is one key. Fields of a struct are drawn in any order.
+    if isinstance(value, dict):
+        return repr([(name, _plain(value[name])) for name in sorted(value)])
     return repr(value).replace("-0.0", "0.0")
