@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, Row, SparkSession
 from tests.spark.unchanged.engines import Stream, read, write_batches
 from tests.stress import few
@@ -217,7 +217,7 @@ def test_other_triggers_are_refused_by_name(
         caplog.at_level(logging.WARNING, "millrace"),
         writing(once, ENABLE) as writer,
         # Spark's own engine has no duplicates with these triggers either.
-        pytest.raises(AnalysisException),
+        pytest.raises((AnalysisException, IllegalArgumentException)),
     ):
         writer.format("console").trigger(**trigger).start(checkpointLocation=str(location))
     (line,) = [r.getMessage() for r in caplog.records if "own engine" in r.getMessage()]
