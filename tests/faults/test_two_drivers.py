@@ -132,6 +132,7 @@ def test_a_fenced_driver_adds_nothing_to_the_file_sink(
     case.assert_exact()
 
 
+@pytest.mark.stress
 @pytest.mark.usefixtures("fenced_at_commit")
 def test_whom_spark_fences_learns_who_won(spark: SparkSession, tmp_path: Path) -> None:
     """Between two epochs, another driver takes the next batch: Spark's log refuses it first."""

@@ -363,6 +363,7 @@ class Counting(mr.Processor):
         assert timer.label
 
 
+@pytest.mark.stress
 def test_as_of_is_the_newest_at_a_time_through_a_restart(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -117,6 +117,7 @@ def selection() -> dict[str, Column]:
     }
 
 
+@pytest.mark.stress
 def test_matches_through_a_rescale_and_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     folder, files = payments(tmp_path)
     location = str(tmp_path / "location")

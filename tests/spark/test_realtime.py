@@ -102,6 +102,7 @@ def test_a_commit_that_spark_does_not_know_of_is_not_applied_again(
         again.stop()
 
 
+@pytest.mark.stress
 def test_nulls_are_answered_without_generated_code(spark: SparkSession, tmp_path: Path) -> None:
     """As in all tests that do not ask for it, Spark interprets its expressions."""
     assert spark.conf.get("spark.sql.codegen.wholeStage") == "false"

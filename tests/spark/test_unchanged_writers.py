@@ -61,7 +61,7 @@ def rows(df: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in df.select("item", "quantity").collect())
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("face", few(FACES, ENABLE))
 def test_to_table(face: str, spark: SparkSession, once: DataFrame, tmp_path: Path) -> None:
     table = f"orders_by_{face}"
     with writing(once, face) as writer:
@@ -164,7 +164,7 @@ def test_foreach(face: str, kind: str, once: DataFrame, tmp_path: Path) -> None:
     assert found == WRITTEN
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("face", few(FACES, WRITE_STREAM))
 def test_foreach_batch(face: str, once: DataFrame) -> None:
     batches: dict[int, list[tuple[Any, ...]]] = {}
 

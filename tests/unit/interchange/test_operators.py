@@ -145,7 +145,7 @@ def shown(harness: OperatorHarness[Any]) -> list[str]:
         return sorted(map(repr, reader.to_arrow().to_pylist()))
 
 
-@pytest.mark.parametrize("way", few(["location", *FORMATS], "location", "parquet"))
+@pytest.mark.parametrize("way", few(["location", *FORMATS], "parquet"))
 @pytest.mark.parametrize("kind", HARNESSES)
 def test_it_goes_on_where_it_was(kind: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     here = HARNESSES[kind]()
