@@ -19,7 +19,6 @@ from tests.spark.unchanged import cases
 from tests.spark.unchanged.engines import (
     ONE_PARTITION,
     Case,
-    configured,
     on_millrace,
     on_spark,
     program_of,
@@ -36,6 +35,7 @@ from millrace.errors import (
     SessionError,
     UnsupportedPlanError,
 )
+from millrace.spark.settings import configured
 
 EVERY_RUN = ("tumbling", "left", "windows of windows")
 """The cases of `make test`; `make stress` runs all."""

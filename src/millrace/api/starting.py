@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace.api.query import Query
-from millrace.errors import OperatorSetChangedError, RealTimeError, UsageError
+from millrace.errors import OperatorSetChangedError, UsageError
 from millrace.ids import OperatorName
 from millrace.keygroups import check_key_groups
 from millrace.log import Journal, Trail, open_store
@@ -34,7 +34,7 @@ from millrace.spark.heartbeat import continue_heartbeat, with_heartbeat
 from millrace.spark.idle_batches import IdleBatches, with_idle_batches
 from millrace.spark.pipeline import Pipeline
 from millrace.spark.realtime import logs
-from millrace.spark.realtime.checks import check_cluster, check_pipeline
+from millrace.spark.realtime.checks import check_cluster, check_options, check_pipeline
 from millrace.spark.realtime.run import RealTimeRun
 from millrace.spark.realtime.settings import RealTimeOptions, parse_duration
 from millrace.spark.run import Run, RunOptions
@@ -71,17 +71,7 @@ def start_query(
     duration_ms = parse_duration(trigger) if isinstance(trigger, str) else None
     trigger_options = parse_trigger(trigger) if duration_ms is None else {}
     if duration_ms is not None:
-        if autoscale is not None:
-            raise RealTimeError(
-                "autoscale= needs micro-batches: a real-time query keeps its shards until it is "
-                "started again. Leave it out, or use a trigger such as '1 second'."
-            )
-        if director_options.standby or director_options.elastic:
-            what = "standby=" if director_options.standby else "elastic="
-            raise RealTimeError(
-                f"{what} needs micro-batches: in real time the query has its slots for good, and "
-                "nothing can follow beside it. Leave it out, or use a trigger such as '1 second'."
-            )
+        check_options(director_options, autoscale)
         # A job beside the epochs would take a slot that the next one needs.
         director_options = replace(director_options, restarts_only=True)
         check_real_time(spark)

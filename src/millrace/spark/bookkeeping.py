@@ -22,6 +22,7 @@ from millrace.errors import AlreadyExistsError, MissingFileError
 from millrace.log.layout import SPARK
 from millrace.log.store import Store
 from millrace.spark import jvm
+from millrace.spark.settings import configured
 
 KEY = "spark.sql.streaming.checkpointFileManagerClass"
 
@@ -46,11 +47,8 @@ def checkpoint_files(spark: SparkSession, store: Store) -> Iterator[None]:
             gateway: Any = spark.sparkContext._gateway
             ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
             package.StoreCheckpointFiles.attach(store.url, StoreFiles(store))
-        spark.conf.set(KEY, f"{jvm.PACKAGE}.{kind}")
-        try:
+        with configured(spark, {KEY: f"{jvm.PACKAGE}.{kind}"}):
             yield
-        finally:
-            spark.conf.unset(KEY)
 
 
 _starting = threading.RLock()

@@ -1,7 +1,7 @@
 """What an epoch that is being computed has changed so far, on top of a version.
 
 Rows come in small pieces, many in an epoch. The overlay finds a row by an index of its own, so that
-the index of the version stays as it is: to drop the overlay is to forget it.
+the index of the version does not change: to drop the overlay is to forget it.
 
 Invariant: a row is looked for in one place, however many pieces came. Pieces are chunks of columns,
 sorted by fingerprint. When `FANOUT` of about the same size follow each other they become one, with
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from millrace.arrays import BoolArray, RecordArray
+from millrace.arrays import BoolArray, Int64Array, RecordArray, UInt64Array
 from millrace.log.segment import DELETED, HI, LO
 from millrace.state.addresses import DELETED_BIT, address_of
 from millrace.state.columns import words
@@ -27,7 +27,7 @@ from millrace.state.owners import OwnerIndex
 from millrace.state.sorting import count_groups, group_starts, sort_order
 
 FANOUT = 16
-"""So many pieces become one. Their sizes differ by at most this factor."""
+"""This many pieces become one. Their sizes differ by at most this factor."""
 
 LARGE = 1 << 16
 """Pieces of as many rows are left as they are: to put them together would take longer than frames
@@ -73,23 +73,32 @@ class Overlay:
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Put changed rows, sorted by fingerprint, on top of everything else."""
-        hi, lo = words(rows, HI), words(rows, LO)
-        counts = count_groups(hi, np.uint64(self._shift), self._key_groups)
+        groups, counts = self._groups_of(rows)
+        self.index.reserve(groups, counts)
+        piece, addresses = self._hold(rows, groups)
+        if self.owners is not None:
+            self.owners.add(addresses, groups, counts)
+        self._pieces.append(piece)
+        self.rows += rows.num_rows
+        self._put_together()
+
+    def _groups_of(self, rows: pa.RecordBatch) -> tuple[Int64Array, Int64Array]:
+        """The key groups of some rows, and how many rows each has."""
+        counts = count_groups(words(rows, HI), np.uint64(self._shift), self._key_groups)
         groups = np.flatnonzero(counts)
+        return groups, counts[groups]
+
+    def _hold(self, rows: pa.RecordBatch, groups: Int64Array) -> tuple[_Piece, UInt64Array]:
+        """Keep a piece, with the index at its rows; where they are. The index has room for them."""
         chunk = self._pages.hold(rows, groups)
-        addresses = address_of(chunk, 0) | np.arange(len(hi), dtype=np.uint64)
+        addresses = address_of(chunk, 0) | np.arange(rows.num_rows, dtype=np.uint64)
         deleted = _deleted(rows)
         if deleted is not None:
             addresses[deleted] |= DELETED_BIT
-        some = counts[groups]
-        self.index.reserve(groups, some)
-        self.index.upsert(hi, lo, addresses, self._shift)
+        self.index.upsert(words(rows, HI), words(rows, LO), addresses, self._shift)
         if self.owners is not None:
-            self.owners.open_chunk(chunk, len(hi))
-            self.owners.add(addresses, groups, some)
-        self._pieces.append(_Piece(chunk, rows))
-        self.rows += len(hi)
-        self._put_together()
+            self.owners.open_chunk(chunk, rows.num_rows)
+        return _Piece(chunk, rows), addresses
 
     def _put_together(self) -> None:
         """Make one piece of the newest ones, as often as there are enough of about one size."""
@@ -108,22 +117,14 @@ class Overlay:
         """Make one piece of all from some piece on."""
         going = self._pieces[first:]
         rows = newest_rows([piece.rows for piece in going])
-        hi, lo = words(rows, HI), words(rows, LO)
-        counts = count_groups(hi, np.uint64(self._shift), self._key_groups)
-        chunk = self._pages.hold(rows, np.flatnonzero(counts))
-        addresses = address_of(chunk, 0) | np.arange(len(hi), dtype=np.uint64)
-        deleted = _deleted(rows)
-        if deleted is not None:
-            addresses[deleted] |= DELETED_BIT
-        # Every one of them has a slot.
-        self.index.upsert(hi, lo, addresses, self._shift)
-        gone = [piece.chunk for piece in going]
+        groups, _ = self._groups_of(rows)
+        piece, addresses = self._hold(rows, groups)
+        gone = [each.chunk for each in going]
         if self.owners is not None:
-            self.owners.open_chunk(chunk, len(hi))
             self.owners.replace(addresses, gone)
         self._release(gone)
-        self._pieces[first:] = [_Piece(chunk, rows)]
-        self.moved += len(hi)
+        self._pieces[first:] = [piece]
+        self.moved += rows.num_rows
 
     def _release(self, chunks: Sequence[int]) -> None:
         for chunk in chunks:

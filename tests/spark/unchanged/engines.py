@@ -6,8 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from pyspark.sql import functions as F
 from tests.spark.unchanged import processors
 
 import millrace as mr
+from millrace.spark.settings import configured
 
 ONE_PARTITION = {"spark.sql.shuffle.partitions": "1"}
 """For Spark's own engine, which opens a state store for each."""
@@ -65,22 +65,6 @@ def write_batches(folder: Path, stream: Stream) -> None:
 def read(spark: SparkSession, folder: Path, stream: Stream) -> DataFrame:
     reader = spark.readStream.schema(stream.schema).option("maxFilesPerTrigger", 1)
     return reader.json(str(folder))
-
-
-@contextmanager
-def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """Settings of the session, for a while."""
-    before = {key: spark.conf.get(key, None) for key in conf}
-    for key, value in conf.items():
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
 
 
 def program_of(spark: SparkSession, case: Case, streams: Mapping[str, DataFrame]) -> DataFrame:

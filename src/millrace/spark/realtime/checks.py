@@ -15,6 +15,8 @@ from millrace.errors import RealTimeError, ShardLostError
 from millrace.ids import OperatorName
 from millrace.keygroups import Assignment
 from millrace.operators.process.outputs import LATE
+from millrace.reconfigure.autoscale.settings import Settings
+from millrace.reconfigure.cluster import DirectorOptions
 from millrace.spark.graph import operator_of
 from millrace.spark.pipeline import Pipeline
 from millrace.spark.steps import OperatorStep, UnionStep
@@ -101,14 +103,34 @@ def check_cluster(spark: SparkSession) -> None:
             )
 
 
+def check_options(options: DirectorOptions, autoscale: Settings | None) -> None:
+    """Raise if a query is to have more executors, or others that follow, while it runs."""
+    if autoscale is not None:
+        raise RealTimeError(
+            "autoscale= needs micro-batches: a real-time query keeps its shards until it is "
+            "started again. Leave it out, or use a trigger such as '1 second'."
+        )
+    if options.standby or options.elastic:
+        what = "standby=" if options.standby else "elastic="
+        raise RealTimeError(
+            f"{what} needs micro-batches: in real time the query has its slots for good, and "
+            "nothing can follow beside it. Leave it out, or use a trigger such as '1 second'."
+        )
+
+
+def slots_needed(sources: Sequence[int], assignments: Mapping[OperatorName, Assignment]) -> int:
+    """How many tasks of a plan run at once. `sources` are their partitions."""
+    return sum(sources) + sum(assignment.shards for assignment in assignments.values())
+
+
 def check_slots(
     slots: int, sources: Sequence[int], assignments: Mapping[OperatorName, Assignment]
 ) -> None:
-    """Raise if not all tasks of a plan can run at once. `sources` are their partitions."""
-    shards = {str(name): assignment.shards for name, assignment in assignments.items()}
-    needed = sum(sources) + sum(shards.values())
+    """Raise if not all tasks of a plan can run at once."""
+    needed = slots_needed(sources, assignments)
     if needed <= slots:
         return
+    shards = {str(name): assignment.shards for name, assignment in assignments.items()}
     parts = [f"{sum(sources)} for the partitions of the sources"]
     parts += [f"{count} for the shards of {name!r}" for name, count in sorted(shards.items())]
     raise RealTimeError(

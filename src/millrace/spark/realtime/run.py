@@ -33,7 +33,14 @@ from millrace.spark.epoch import RunningEpoch
 from millrace.spark.executors import slots
 from millrace.spark.failures import unwrapped
 from millrace.spark.interruption import await_stop, interrupted, is_interruption
-from millrace.spark.realtime.checks import check_slots, explained, is_cause, is_loss, symptom_stage
+from millrace.spark.realtime.checks import (
+    check_slots,
+    explained,
+    is_cause,
+    is_loss,
+    slots_needed,
+    symptom_stage,
+)
 from millrace.spark.realtime.plan import RealTimePlan
 from millrace.spark.realtime.settings import RealTimeOptions, settings
 from millrace.spark.run import Run
@@ -71,8 +78,8 @@ class RealTimeRun(Run):
         """Whether the last batch has read nothing."""
         self._repeats = 0
         """How often the epoch that is to be committed next has run again."""
-        self._source_slots: int | None = None
-        """How many the sources need; None before the first batch."""
+        self._partitions: list[int] | None = None
+        """Those of the sources; None before the first batch."""
         self._begun = threading.Event()
         """Set when the first batch of Spark's query has begun, or asks for another plan."""
         try:
@@ -162,9 +169,8 @@ class RealTimeRun(Run):
             )
         if epoch.layout.assignments != plan.assignments:
             self._plan_again()
-        partitions = self._source_partitions()
-        check_slots(slots(self._spark), partitions, plan.assignments)
-        self._source_slots = sum(partitions)
+        self._partitions = self._source_partitions()
+        check_slots(slots(self._spark), self._partitions, plan.assignments)
         for step in self._query_options.pipeline.steps:
             if step.before is not None:
                 step.before(epoch.times.watermark(step.operator.name).before_us or 0)
@@ -254,9 +260,9 @@ class RealTimeRun(Run):
 
     def _await_slots(self, plan: RealTimePlan) -> None:
         """If an executor is gone, wait until Spark has replaced it."""
-        if self._source_slots is None:
+        if self._partitions is None:
             return
-        needed = self._source_slots + sum(each.shards for each in plan.assignments.values())
+        needed = slots_needed(self._partitions, plan.assignments)
         until = clock.stopwatch() + SLOTS_SECONDS
         while slots(self._spark) < needed and clock.stopwatch() < until and not self.is_stopped:
             clock.sleep(POLL_SECONDS)

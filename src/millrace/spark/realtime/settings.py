@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from millrace.errors import UsageError
 from millrace.spark.pipeline import Pipeline
+from millrace.spark.settings import configured
 
 LEAST_MS = 1000
 
@@ -76,14 +77,5 @@ def settings(spark: SparkSession, duration_ms: int) -> Iterator[None]:
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
     }
-    before = {key: spark.conf.get(key, None) for key in given}
-    for key, value in given.items():
-        spark.conf.set(key, value)
-    try:
+    with configured(spark, given):
         yield
-    finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
