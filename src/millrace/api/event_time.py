@@ -175,7 +175,7 @@ def _offset(given: Duration) -> int:
 
 
 def does_emit(emit: object, where: str) -> bool:
-    """Whether an operator without windows emits; raises if it cannot as it is told to."""
+    """Whether an operator without windows emits; raises if it cannot emit that way."""
     emission = parse_emission(emit)
     if emission.mode in (FINAL, EARLY):
         raise EmissionError(

@@ -194,7 +194,7 @@ def _has_above(stateful: Sequence[Node], node: Node) -> bool:
 
 
 def _is_anew(node: Node, mode: str) -> bool:
-    """Whether a limit is one of each batch: complete mode emits all rows of an aggregation anew."""
+    """Whether a limit is one of each batch: complete mode emits all rows of an aggregation."""
     below = (each for each in node.walk() if each.is_streaming)
     return (
         mode == COMPLETE

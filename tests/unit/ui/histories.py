@@ -38,7 +38,7 @@ class Past:
             self.location.step({fingerprint(i): (i,) for i in range(first, first + 8)}, assignment)
 
     def epochs_in_time(self, number: int, *, late: int = 0, evicted: int = 0) -> None:
-        """Epochs without changes whose watermark is a minute behind, each with so many rows."""
+        """Epochs without changes whose watermark is a minute behind, each with these rows."""
         for _ in range(number):
             self.now_ms += 1000
             self.location.journal.commit(
